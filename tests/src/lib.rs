@@ -1,0 +1,1 @@
+//! Shared by the end-to-end tests: spawning `tracer` and servers, and reading what they print.

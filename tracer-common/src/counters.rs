@@ -1,0 +1,107 @@
+//! Counters: per-CPU sums the kernel side keeps, read by user space at the edges of a window.
+
+/// Count and times of one syscall number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SyscallCounter {
+    /// Calls that returned.
+    pub calls: u64,
+    /// Calls that returned EAGAIN.
+    pub eagain: u64,
+    /// Wall nanoseconds between entry and exit.
+    pub wall_ns: u64,
+    /// On-CPU nanoseconds between entry and exit.
+    pub cpu_ns: u64,
+}
+
+/// What is counted besides syscalls: losses by cause, each where it happens, and things worth knowing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Counter {
+    /// A record could not be reserved: the ring was full.
+    RingFull = 0,
+    /// No slot was left for a connection.
+    ConnectionsFull = 1,
+    /// No slot was left for a thread.
+    ThreadsFull = 2,
+    /// A syscall exit without its entry: the call was in flight at attach.
+    UnmatchedExit = 3,
+    /// The fd cache was full: the fd was looked up anew (slower, not lost).
+    FdCacheFull = 4,
+    /// A read or write on a connection whose socket could not be found.
+    SocketNotFound = 5,
+    /// A wake-up was not seen: that run-queue wait is counted as blocked.
+    WakeupNotSeen = 6,
+    /// A head could not be read from user memory.
+    HeadNotRead = 7,
+    /// Reads and writes on TCP sockets that serve nobody (downstream connections).
+    OtherTcpCalls = 8,
+    /// io_uring_enter calls that submitted something: its socket I/O is not covered.
+    IoUringSubmits = 9,
+    /// Records written.
+    Records = 10,
+    /// On-CPU nanoseconds of all target threads.
+    CpuNs = 11,
+    /// Run-queue nanoseconds of all target threads.
+    RunQueueNs = 12,
+    /// Times a target thread left a CPU blocked.
+    SwitchesBlocked = 13,
+    /// Times a target thread left a CPU preempted.
+    SwitchesPreempted = 14,
+    /// The table of run-queue holders was full.
+    HoldersFull = 15,
+    /// Read-class calls on UNIX or other non-TCP sockets.
+    OtherSocketCalls = 16,
+}
+
+/// Number of [`Counter`]s.
+pub const COUNTERS: u32 = 17;
+
+impl Counter {
+    /// Every counter, in order.
+    pub const ALL: [Self; COUNTERS as usize] = [
+        Self::RingFull,
+        Self::ConnectionsFull,
+        Self::ThreadsFull,
+        Self::UnmatchedExit,
+        Self::FdCacheFull,
+        Self::SocketNotFound,
+        Self::WakeupNotSeen,
+        Self::HeadNotRead,
+        Self::OtherTcpCalls,
+        Self::IoUringSubmits,
+        Self::Records,
+        Self::CpuNs,
+        Self::RunQueueNs,
+        Self::SwitchesBlocked,
+        Self::SwitchesPreempted,
+        Self::HoldersFull,
+        Self::OtherSocketCalls,
+    ];
+}
+
+/// Who held a CPU while a target thread waited for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Holder {
+    /// Nanoseconds held.
+    pub held_ns: u64,
+    /// Its process.
+    pub tgid: u32,
+    /// Padding.
+    pub reserved: u32,
+    /// Its name (`task_struct.comm`), NUL-padded.
+    pub comm: [u8; 16],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_numbered_without_a_gap() {
+        for (index, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(*counter as usize, index);
+        }
+    }
+}

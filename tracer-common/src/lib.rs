@@ -1,0 +1,10 @@
+//! What the BPF programs and user space agree on: records, settings, counters and the pure rules both apply.
+//!
+//! Everything here is plain integers with a fixed layout (`repr(C)`), compiled for both sides. No kernel access.
+#![no_std]
+
+pub mod calls;
+pub mod counters;
+pub mod heads;
+pub mod records;
+pub mod settings;

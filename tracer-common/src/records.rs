@@ -1,0 +1,204 @@
+//! Records: what the kernel side sends through the ring buffer, one per edge of a connection's life.
+//!
+//! A record is written in place in the ring. All times are `CLOCK_MONOTONIC` nanoseconds; all process ids are
+//! those of the kernel's initial pid namespace.
+
+/// Bytes kept from the start of each read and of each write: enough for method and path, or for the status line.
+/// Nothing else of a payload leaves the kernel.
+pub const HEAD_BYTES: usize = 96;
+
+/// What a record is. The first byte of every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// A read-class call on a connection returned: [`Edge`].
+    Read = 1,
+    /// A write-class call on a connection returned: [`Edge`].
+    Write = 2,
+    /// An accept-class call returned a connection: [`Lifecycle`].
+    Accept = 3,
+    /// The connection's socket was destroyed: [`Lifecycle`].
+    Destroy = 4,
+    /// A target process forked a process: [`Lifecycle`].
+    Fork = 5,
+    /// A target process ended: [`Lifecycle`].
+    Exit = 6,
+    /// Unsent response bytes reached the device queue: [`Lifecycle`], `exit_ns` is when.
+    Drained = 7,
+}
+
+impl RecordKind {
+    /// The kind that a record's first byte names, or `None` for a byte that names none.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Read,
+            2 => Self::Write,
+            3 => Self::Accept,
+            4 => Self::Destroy,
+            5 => Self::Fork,
+            6 => Self::Exit,
+            7 => Self::Drained,
+            _ => return None,
+        })
+    }
+}
+
+/// A thread's own cumulative clocks at one instant. Differences of two of these are what happened in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThreadClock {
+    /// Nanoseconds on a CPU since the thread was first seen.
+    pub cpu_ns: u64,
+    /// Nanoseconds runnable but waiting for a CPU.
+    pub run_queue_ns: u64,
+    /// Nanoseconds on a CPU inside syscalls that have ended.
+    pub syscall_cpu_ns: u64,
+    /// Syscalls that have ended.
+    pub syscalls: u64,
+}
+
+/// The thread's most recent sleep (a switch-out that was not a preemption) and the way back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sleep {
+    /// Switched out, blocked. Zero: no sleep seen yet.
+    pub blocked_at_ns: u64,
+    /// `sched_waking`: somebody asked for the wake-up. Zero: not seen.
+    pub waking_ns: u64,
+    /// `sched_wakeup`: on the run queue. Zero: not seen.
+    pub runnable_ns: u64,
+    /// On a CPU again.
+    pub running_ns: u64,
+    /// The thread's `cpu_ns` when it blocked: splits a stretch of CPU into before and after the sleep.
+    pub cpu_ns: u64,
+    /// The syscall the thread slept in, as its number plus one; zero: none (a page fault, say).
+    pub call_plus_one: u32,
+    /// The thread id of the waker (whoever ran when `sched_waking` fired; for a network wake-up, the sender).
+    pub waker_tid: u32,
+}
+
+/// One read-class or write-class call on a connection, from entry to exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Edge {
+    /// A [`RecordKind`].
+    pub kind: u8,
+    /// Bits of [`edge_flags`].
+    pub flags: u8,
+    /// Syscall number.
+    pub call: u16,
+    /// Counts this connection's records from 1; a gap is a lost record.
+    pub sequence: u32,
+    /// The connection: unique for the life of the loaded programs.
+    pub connection_id: u64,
+    /// Thread that made the call.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// When the call was entered.
+    pub enter_ns: u64,
+    /// When it returned.
+    pub exit_ns: u64,
+    /// What it returned: bytes, or a negative errno.
+    pub result: i64,
+    /// iovec count for readv, writev, sendmsg, recvmsg; 1 for one buffer; 0 for sendfile and splice.
+    pub iovecs: u32,
+    /// The server's port and the client's, host byte order.
+    pub local_port: u16,
+    /// The client's port, host byte order.
+    pub remote_port: u16,
+    /// The thread's clocks at entry.
+    pub at_enter: ThreadClock,
+    /// On-CPU nanoseconds of the thread at exit.
+    pub exit_cpu_ns: u64,
+    /// Run-queue nanoseconds of the thread at exit.
+    pub exit_run_queue_ns: u64,
+    /// The thread's last sleep that ended before this record was written.
+    pub sleep: Sleep,
+    /// Reads: when bytes first became readable on an empty queue. Zero: not seen.
+    pub ready_ns: u64,
+    /// Reads: when bytes last became readable. Zero: not seen.
+    pub last_ready_ns: u64,
+    /// Reads: the socket's `copied_seq` at `ready_ns`.
+    pub ready_sequence: u32,
+    /// Reads: `rcv_nxt` at `last_ready_ns`. Writes: `write_seq` at exit.
+    pub end_sequence: u32,
+    /// Writes: when the peer's socket was told of the last byte, inside this call. Zero: not inside this call.
+    pub delivered_ns: u64,
+    /// Writes: the thread's `cpu_ns` at `delivered_ns`.
+    pub delivered_cpu_ns: u64,
+    /// Writes: bytes not handed to the device yet at exit (`write_seq` - `snd_nxt`).
+    pub unsent_bytes: u32,
+    /// Bytes used in `head`.
+    pub head_len: u32,
+    /// First bytes of the call's first buffer.
+    pub head: [u8; HEAD_BYTES],
+}
+
+/// Bits of [`Edge::flags`].
+pub mod edge_flags {
+    /// The call was entered before the programs were attached: `enter_ns` is a lower bound for nothing.
+    pub const NO_ENTER: u8 = 1;
+    /// The receive queue got a FIN (state CLOSE_WAIT) by `last_ready_ns`.
+    pub const PEER_CLOSED: u8 = 2;
+    /// MSG_PEEK: the bytes stay in the queue.
+    pub const PEEK: u8 = 4;
+    /// sendfile or splice: no user buffer to take a head from.
+    pub const NO_BUFFER: u8 = 8;
+}
+
+/// A step in the life of a connection or a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Lifecycle {
+    /// A [`RecordKind`].
+    pub kind: u8,
+    /// Padding.
+    pub reserved: u8,
+    /// Syscall number, for accepts.
+    pub call: u16,
+    /// As [`Edge::sequence`]; zero for records of processes.
+    pub sequence: u32,
+    /// The connection, zero for records of processes.
+    pub connection_id: u64,
+    /// Thread that made the call; for forks the child's process id. Zero where the kernel moment has no owner.
+    pub tid: u32,
+    /// Its process; for forks the parent.
+    pub tgid: u32,
+    /// Accept: when the handshake ended. Zero: before attach.
+    pub established_ns: u64,
+    /// Accept: entry of the call.
+    pub enter_ns: u64,
+    /// When it happened; for accepts, exit of the call.
+    pub exit_ns: u64,
+    /// The server's port, host byte order.
+    pub local_port: u16,
+    /// The client's port, host byte order.
+    pub remote_port: u16,
+    /// Drained: the sequence number sent.
+    pub end_sequence: u32,
+}
+
+/// Declares a record as readable from the bytes of the ring.
+macro_rules! from_bytes {
+    ($record:ty) => {
+        impl $record {
+            /// Reads a record from the ring's bytes; `None` when they are fewer than the record has.
+            pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                if bytes.len() < size_of::<Self>() {
+                    return None;
+                }
+                // SAFETY: the length was checked; the type is plain integers, for which every bit pattern is valid.
+                Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+            }
+        }
+    };
+}
+from_bytes!(Edge);
+from_bytes!(Lifecycle);
+
+// The BPF object is committed: a silent change of layout would make it disagree with user space.
+const _: () = assert!(size_of::<ThreadClock>() == 32);
+const _: () = assert!(size_of::<Sleep>() == 48);
+const _: () = assert!(size_of::<Edge>() == 296);
+const _: () = assert!(size_of::<Lifecycle>() == 56);

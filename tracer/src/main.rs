@@ -1,0 +1,3 @@
+//! The `tracer` binary.
+
+fn main() {}
