@@ -174,18 +174,25 @@ impl Connection {
     }
 
     /// When the first byte of this read arrived. Moves the stream position on.
+    ///
+    /// An arrival on an empty queue before the call was entered says where reading stands, whatever was counted so
+    /// far; one inside the call may already be of bytes that came after this read took its own.
     fn take_bytes(&mut self, edge: &Edge) -> Arrival {
-        let position = self.position.unwrap_or(if edge.arrival.ns <= edge.exit_ns {
-            edge.arrival.sequence
+        let newest = &edge.arrival;
+        let begins_here_or_before = |arrival: &Arrival, position: u32| {
+            arrival.ns != 0 && position.wrapping_sub(arrival.sequence) as i32 >= 0
+        };
+        let counted = self.position.unwrap_or(if newest.ns <= edge.enter_ns || edge.previous_arrival.ns == 0 {
+            newest.sequence
         } else {
             edge.previous_arrival.sequence
         });
+        let is_behind = newest.ns != 0 && newest.ns < edge.enter_ns && !begins_here_or_before(newest, counted);
+        let position = if is_behind { newest.sequence } else { counted };
         self.position = Some(position.wrapping_add(edge.result as u32));
-        let begins_at_or_before =
-            |arrival: &Arrival| arrival.ns != 0 && position.wrapping_sub(arrival.sequence) as i32 >= 0;
-        if begins_at_or_before(&edge.arrival) && edge.arrival.ns <= edge.exit_ns {
-            edge.arrival
-        } else if begins_at_or_before(&edge.previous_arrival) {
+        if begins_here_or_before(newest, position) && newest.ns <= edge.exit_ns {
+            *newest
+        } else if begins_here_or_before(&edge.previous_arrival, position) {
             edge.previous_arrival
         } else {
             Arrival::default()

@@ -4,6 +4,8 @@ mod connection;
 mod exchange;
 mod head;
 pub mod join;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::collections::HashMap;
