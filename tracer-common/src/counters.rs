@@ -60,6 +60,30 @@ pub enum Counter {
 pub const COUNTERS: u32 = 18;
 
 impl Counter {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring_full",
+            Self::ConnectionsFull => "connections_full",
+            Self::ThreadsFull => "threads_full",
+            Self::UnmatchedExit => "unmatched_exits",
+            Self::FdCacheFull => "fd_cache_full",
+            Self::RequestsNotRecorded => "requests_not_recorded",
+            Self::WakeupNotSeen => "wakeups_not_seen",
+            Self::HeadNotRead => "heads_not_read",
+            Self::OtherTcpCalls => "other_tcp_calls",
+            Self::IoUringSubmits => "io_uring_submits",
+            Self::Records => "records",
+            Self::CpuNs => "cpu_ns",
+            Self::RunQueueNs => "run_queue_ns",
+            Self::SwitchesBlocked => "switches_blocked",
+            Self::SwitchesPreempted => "switches_preempted",
+            Self::HoldersFull => "holders_full",
+            Self::OtherSockets => "other_sockets",
+            Self::RequestsWithoutSlot => "requests_without_slot",
+        }
+    }
+
     /// Every counter, in order.
     pub const ALL: [Self; COUNTERS as usize] = [
         Self::RingFull,

@@ -16,3 +16,4 @@ pub mod scenario;
 pub mod session;
 pub mod stats;
 pub mod target;
+pub mod window;

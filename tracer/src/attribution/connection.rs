@@ -182,12 +182,14 @@ impl Connection {
         let begins_here_or_before = |arrival: &Arrival, position: u32| {
             arrival.ns != 0 && position.wrapping_sub(arrival.sequence) as i32 >= 0
         };
-        let counted = self.position.unwrap_or(if newest.ns <= edge.enter_ns || edge.previous_arrival.ns == 0 {
-            newest.sequence
-        } else {
-            edge.previous_arrival.sequence
-        });
-        let is_behind = newest.ns != 0 && newest.ns < edge.enter_ns && !begins_here_or_before(newest, counted);
+        let counted =
+            self.position.unwrap_or(if newest.ns <= edge.enter_ns || edge.previous_arrival.ns == 0 {
+                newest.sequence
+            } else {
+                edge.previous_arrival.sequence
+            });
+        let is_behind =
+            newest.ns != 0 && newest.ns < edge.enter_ns && !begins_here_or_before(newest, counted);
         let position = if is_behind { newest.sequence } else { counted };
         self.position = Some(position.wrapping_add(edge.result as u32));
         if begins_here_or_before(newest, position) && newest.ns <= edge.exit_ns {

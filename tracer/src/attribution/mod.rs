@@ -49,6 +49,19 @@ pub struct Tally {
     pub exited: Vec<u32>,
 }
 
+impl Tally {
+    /// Adds the counts of another window.
+    pub fn merge(&mut self, other: Self) {
+        self.ledger.merge(&other.ledger);
+        self.charged_cpu_ns += other.charged_cpu_ns;
+        self.connections += other.connections;
+        self.accepted += other.accepted;
+        self.accept_wait_ns += other.accept_wait_ns;
+        self.forked.extend(other.forked);
+        self.exited.extend(other.exited);
+    }
+}
+
 impl Attribution {
     /// `keeps_query`: keep query strings in paths.
     pub fn new(keeps_query: bool) -> Self {

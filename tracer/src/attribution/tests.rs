@@ -18,7 +18,14 @@ struct Thread {
 
 impl Thread {
     fn new(tid: u32) -> Self {
-        Self { tid, now_ns: 1_000_000, cpu_ns: 0, run_queue_ns: 0, syscall_cpu_ns: 0, sleep: Sleep::default() }
+        Self {
+            tid,
+            now_ns: 1_000_000,
+            cpu_ns: 0,
+            run_queue_ns: 0,
+            syscall_cpu_ns: 0,
+            sleep: Sleep::default(),
+        }
     }
 
     fn runs(&mut self, ns: u64) -> &mut Self {
@@ -70,7 +77,12 @@ impl Thread {
             iovecs: 1,
             local_port: 80,
             remote_port: on.id as u16,
-            at_enter: ThreadClock { cpu_ns: enter_cpu_ns, run_queue_ns: self.run_queue_ns, syscall_cpu_ns, syscalls: 0 },
+            at_enter: ThreadClock {
+                cpu_ns: enter_cpu_ns,
+                run_queue_ns: self.run_queue_ns,
+                syscall_cpu_ns,
+                syscalls: 0,
+            },
             exit_cpu_ns: self.cpu_ns,
             exit_run_queue_ns: self.run_queue_ns,
             sleep: self.sleep,

@@ -112,7 +112,8 @@ impl Connection {
                 Ended::Failed(failure) => window.failed(exchange.send_ns, &failure),
                 Ended::Answered(answer) => {
                     let done_ns = monotonic_ns();
-                    let sample = Sample { remote_port: socket.local_port, send_ns: exchange.send_ns, done_ns };
+                    let sample =
+                        Sample { remote_port: socket.local_port, send_ns: exchange.send_ns, done_ns };
                     if answer.keeps_alive && exchange.sent_bytes == self.job.request.len() {
                         socket.is_used = true;
                         self.socket = Some(socket);
@@ -213,7 +214,9 @@ impl Socket {
         };
         match timeout(plan.timeout, connect).await {
             Ok(socket) => socket,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {:?}", plan.timeout))),
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {:?}", plan.timeout)))
+            }
         }
         .map_err(|source| Failure::Connect { address, source })
     }

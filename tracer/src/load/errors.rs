@@ -26,7 +26,8 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// Every class.
-    pub const ALL: [Self; 6] = [Self::Connect, Self::Reset, Self::Timeout, Self::Framing, Self::Status, Self::Body];
+    pub const ALL: [Self; 6] =
+        [Self::Connect, Self::Reset, Self::Timeout, Self::Framing, Self::Status, Self::Body];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -161,7 +162,8 @@ impl BodyCheck {
         }
         let same_bytes = expected_rest.iter().zip(piece).take_while(|(left, right)| left == right).count();
         let quote = |bytes: &[u8]| {
-            String::from_utf8_lossy(&bytes[same_bytes..bytes.len().min(same_bytes + Self::QUOTED_BYTES)]).into_owned()
+            String::from_utf8_lossy(&bytes[same_bytes..bytes.len().min(same_bytes + Self::QUOTED_BYTES)])
+                .into_owned()
         };
         self.error = Some(BodyError::Differs {
             offset_bytes: self.matched_bytes + same_bytes,

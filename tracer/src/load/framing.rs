@@ -113,7 +113,11 @@ impl Framing {
     }
 
     /// Follows the response through `input`, hands every piece of its body to `on_body`, and refuses bytes behind it.
-    pub fn advance(&mut self, input: &[u8], mut on_body: impl FnMut(&[u8])) -> Result<Progress, FramingError> {
+    pub fn advance(
+        &mut self,
+        input: &[u8],
+        mut on_body: impl FnMut(&[u8]),
+    ) -> Result<Progress, FramingError> {
         let mut consumed = 0;
         while let Some(step_bytes) = self.step(&input[consumed..], &mut on_body)? {
             consumed += step_bytes;

@@ -47,7 +47,8 @@ fn a_response_cut_at_every_byte_is_the_same_response() {
 fn a_head_that_differs_from_the_learnt_one_is_parsed() {
     let mut framing = Framing::new("GET");
     for (status, length) in [(200, 2), (200, 2), (404, 3), (200, 2)] {
-        let response = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{}", "z".repeat(length));
+        let response =
+            format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{}", "z".repeat(length));
         let (answer, body) = whole(&mut framing, response.as_bytes()).unwrap();
         assert_eq!((answer.status, body.len()), (status, length));
     }
@@ -102,13 +103,17 @@ fn wrong_framing_is_refused() {
     assert_eq!(error_of(b"HTTP/1.1 204 X\r\n\r\nHTTP/1.1 204 X\r\n\r\n"), FramingError::Extra(18));
     assert!(matches!(error_of(b"\r\nHTTP/1.1 204 X\r\n\r\n"), FramingError::Head(_)));
     assert!(matches!(error_of(b"SSH-2.0-OpenSSH\r\n"), FramingError::Head(_)));
-    assert!(matches!(error_of(b"HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello"), FramingError::ContentLength(_)));
+    assert!(matches!(
+        error_of(b"HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello"),
+        FramingError::ContentLength(_)
+    ));
     let two = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello";
     assert!(matches!(error_of(two), FramingError::ContentLength(_)));
     let both = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
     assert_eq!(error_of(both), FramingError::TwoLengths);
-    let chunked =
-        |rest: &str| error_of(format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{rest}").as_bytes());
+    let chunked = |rest: &str| {
+        error_of(format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{rest}").as_bytes())
+    };
     assert_eq!(chunked("xyz\r\n"), FramingError::ChunkSize);
     assert_eq!(chunked("\r\n\r\n"), FramingError::ChunkSize);
     assert_eq!(chunked("3\r\nabcd\r\n0\r\n\r\n"), FramingError::ChunkEnd);
@@ -129,8 +134,9 @@ fn written() -> impl Strategy<Value = Written> {
     prop_oneof![
         Just(Written::Length),
         Just(Written::Close),
-        (vec(1..40_usize, 1..8), any::<bool>(), any::<bool>())
-            .prop_map(|(chunk_sizes, extension, trailer)| Written::Chunked { chunk_sizes, extension, trailer }),
+        (vec(1..40_usize, 1..8), any::<bool>(), any::<bool>()).prop_map(
+            |(chunk_sizes, extension, trailer)| Written::Chunked { chunk_sizes, extension, trailer }
+        ),
     ]
 }
 
@@ -147,7 +153,8 @@ fn serialise(status: u16, interim: usize, body: &[u8], written: &Written) -> Vec
             let (mut rest, mut sizes) = (body, chunk_sizes.iter().cycle());
             while !rest.is_empty() {
                 let (chunk, after) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
-                bytes.extend(format!("{:X}{}\r\n", chunk.len(), if *extension { ";a=b" } else { "" }).bytes());
+                bytes
+                    .extend(format!("{:X}{}\r\n", chunk.len(), if *extension { ";a=b" } else { "" }).bytes());
                 bytes.extend(chunk);
                 bytes.extend(b"\r\n");
                 rest = after;

@@ -101,7 +101,8 @@ impl Driver {
 
     fn order(&mut self, stop: Stop, keeps_samples: bool) -> anyhow::Result<LoadResult> {
         let (reply, result) = mpsc::channel();
-        let gone = || anyhow!("the load driver's thread is gone: its panic is printed above, please report it");
+        let gone =
+            || anyhow!("the load driver's thread is gone: its panic is printed above, please report it");
         let orders = self.orders.as_ref().ok_or_else(gone)?;
         orders.send(Order { stop, keeps_samples, reply }).map_err(|_| gone())?;
         result.recv().map_err(|_| gone())
@@ -119,7 +120,12 @@ impl Drop for Driver {
 }
 
 /// The driver's thread: gets ready, says so or why not, and works off orders until there are none to come.
-fn serve(job: Job, controls: Controls, mut inbox: UnboundedReceiver<Order>, ready: &mpsc::Sender<anyhow::Result<u32>>) {
+fn serve(
+    job: Job,
+    controls: Controls,
+    mut inbox: UnboundedReceiver<Order>,
+    ready: &mpsc::Sender<anyhow::Result<u32>>,
+) {
     let prepared = pin(job.plan.core).and_then(|()| {
         Builder::new_current_thread()
             .enable_all()
@@ -147,7 +153,8 @@ fn serve(job: Job, controls: Controls, mut inbox: UnboundedReceiver<Order>, read
 
 fn pin(core: Option<usize>) -> anyhow::Result<()> {
     let Some(core) = core else { return Ok(()) };
-    let impossible = || format!("cannot pin the load driver to CPU {core}: choose one that this process may run on");
+    let impossible =
+        || format!("cannot pin the load driver to CPU {core}: choose one that this process may run on");
     if core >= CpuSet::MAX_CPU {
         return Err(anyhow!(impossible()));
     }
@@ -161,7 +168,9 @@ async fn open(job: Rc<Job>) -> anyhow::Result<Vec<Connection>> {
     let mut connections = Vec::with_capacity(count);
     for number in 1..=count {
         let connection = Connection::open(Rc::clone(&job)).await.with_context(|| {
-            format!("opening connection {number} of {count} failed, so there is no load: is the server listening?")
+            format!(
+                "opening connection {number} of {count} failed, so there is no load: is the server listening?"
+            )
         })?;
         connections.push(connection);
     }
@@ -169,7 +178,11 @@ async fn open(job: Rc<Job>) -> anyhow::Result<Vec<Connection>> {
 }
 
 /// One run over the connections: each in a task of its own, all on this thread.
-async fn run(connections: Vec<Connection>, order: &Order, controls: Controls) -> (Vec<Connection>, LoadResult) {
+async fn run(
+    connections: Vec<Connection>,
+    order: &Order,
+    controls: Controls,
+) -> (Vec<Connection>, LoadResult) {
     let window = Window::open(order.stop, order.keeps_samples, connections.len(), controls);
     let window = Rc::new(RefCell::new(window));
     let mut tasks = JoinSet::new();

@@ -109,9 +109,15 @@ mod tests {
 
     #[test]
     fn the_request_is_what_the_plan_says() {
-        assert_eq!(plan().request_bytes().unwrap(), b"GET /a?b=c HTTP/1.1\r\nHost: here\r\nAccept: */*\r\n\r\n");
+        assert_eq!(
+            plan().request_bytes().unwrap(),
+            b"GET /a?b=c HTTP/1.1\r\nHost: here\r\nAccept: */*\r\n\r\n"
+        );
         let post = Plan { method: String::from("POST"), body: b"hi".to_vec(), headers: vec![], ..plan() };
-        assert_eq!(post.request_bytes().unwrap(), b"POST /a?b=c HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(
+            post.request_bytes().unwrap(),
+            b"POST /a?b=c HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nhi"
+        );
         let own = Plan { headers: vec![(String::from("hOst"), String::from("there"))], ..plan() };
         assert_eq!(own.request_bytes().unwrap(), b"GET /a?b=c HTTP/1.1\r\nhOst: there\r\n\r\n");
     }

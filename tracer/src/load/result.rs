@@ -199,8 +199,9 @@ fn nanoseconds(duration: Duration) -> u64 {
 /// The percentiles of a histogram of nanoseconds, those left out that too few samples bear out.
 pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     let count = histogram.len();
-    let borne_out =
-        |quantile: f64, one_in: u64| (count / one_in >= SAMPLES_BEYOND).then(|| histogram.value_at_quantile(quantile));
+    let borne_out = |quantile: f64, one_in: u64| {
+        (count / one_in >= SAMPLES_BEYOND).then(|| histogram.value_at_quantile(quantile))
+    };
     Percentiles {
         count,
         mean_ns: histogram.mean(),

@@ -96,10 +96,14 @@ fn run(plan: Plan, stop: Stop) -> LoadResult {
 
 /// The only class of error in a result, its number and first example.
 fn only_error(result: &LoadResult) -> (ErrorClass, u64, &str) {
-    let classes: Vec<_> = ErrorClass::ALL.into_iter().filter(|&class| result.errors.count(class) > 0).collect();
+    let classes: Vec<_> =
+        ErrorClass::ALL.into_iter().filter(|&class| result.errors.count(class) > 0).collect();
     let [class] = classes[..] else { panic!("one class of errors, not: {}", result.errors) };
     assert_eq!(result.totals.errors, result.errors.count(class));
-    assert_eq!(result.totals.first_error.as_deref(), result.errors.first(class).map(|first| first.words.as_str()));
+    assert_eq!(
+        result.totals.first_error.as_deref(),
+        result.errors.first(class).map(|first| first.words.as_str())
+    );
     (class, result.errors.count(class), &result.errors.first(class).unwrap().words)
 }
 
@@ -131,7 +135,11 @@ fn check_samples(result: &LoadResult) {
     let mut ends_ns = std::collections::HashMap::new();
     for sample in &result.samples {
         let earlier_ns = ends_ns.insert(sample.remote_port, sample.done_ns).unwrap_or(result.started_ns);
-        assert!(earlier_ns <= sample.send_ns && sample.send_ns < sample.done_ns && sample.done_ns <= result.ended_ns);
+        assert!(
+            earlier_ns <= sample.send_ns
+                && sample.send_ns < sample.done_ns
+                && sample.done_ns <= result.ended_ns
+        );
     }
 }
 
@@ -165,11 +173,13 @@ fn the_stop_flag_ends_a_run() {
 
 #[test]
 fn a_response_in_single_bytes_and_one_in_odd_chunks_are_taken() {
-    let (address, _) = serve(|_| Reply { pieces: HELLO.bytes().map(|byte| vec![byte]).collect(), closes: false });
+    let (address, _) =
+        serve(|_| Reply { pieces: HELLO.bytes().map(|byte| vec![byte]).collect(), closes: false });
     assert_eq!(run(plan(address, 1), Stop::Count(3)).totals.requests, 3);
 
     let (address, _) = serve(|_| {
-        let pieces = ["HTTP/1.1 200 OK\r\nTransfer-Enc", "oding: chunked\r\n\r\n1", "\r\nh\r\n00", "3\r\nel", "l\r"];
+        let pieces =
+            ["HTTP/1.1 200 OK\r\nTransfer-Enc", "oding: chunked\r\n\r\n1", "\r\nh\r\n00", "3\r\nel", "l\r"];
         let pieces = pieces.into_iter().chain(["\n1;x=y\r", "\no\r\n0\r\n", "\r\n"]);
         Reply { pieces: pieces.map(|piece| piece.as_bytes().to_vec()).collect(), closes: false }
     });

@@ -4,7 +4,7 @@ pub mod hooks;
 pub mod offsets;
 pub mod reader;
 
-use std::{collections::BTreeSet, io};
+use std::{collections::BTreeSet, io, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail};
 use aya::{
@@ -19,7 +19,7 @@ use tracer_common::{
     },
 };
 
-use crate::recording::{HolderTotals, SyscallTotals};
+use crate::recording::{HolderTotals, SyscallTotals, syscall_name};
 use hooks::{Detail, HOOKS, Hook, Need};
 use offsets::KernelTypes;
 
@@ -153,7 +153,7 @@ impl Probes {
             let sum = add_up(&counters.get(&number, 0)?);
             if sum.calls > 0 {
                 totals.push(SyscallTotals {
-                    name: syscall_name(number),
+                    name: syscall_name(number).into_owned(),
                     calls: sum.calls,
                     eagain: sum.eagain,
                     wall_ns: sum.wall_ns,
@@ -285,28 +285,35 @@ fn add_up(values: &PerCpuValues<SyscallCounter>) -> SyscallCounter {
     })
 }
 
-/// A syscall's name; its number where it has none we know.
-pub fn syscall_name(number: u32) -> String {
-    syscalls::Sysno::new(number as usize)
-        .map_or_else(|| format!("syscall_{number}"), |call| call.name().to_owned())
-}
-
 /// Makes every CPU switch to this process once and back: who ran there is known afterwards, and its time is counted.
+///
+/// CPUs this process may not use are left out; a target thread running there is known at its own next switch.
 pub fn switch_every_cpu() -> Result<()> {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    std::thread::spawn(|| -> Result<()> {
-        let online = sched_getaffinity(None).context("cannot read this thread's CPU affinity")?;
-        for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| online.is_set(cpu)) {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let visit = || {
+        for cpu in online_cpus() {
             let mut only = CpuSet::new();
             only.set(cpu);
-            sched_setaffinity(None, &only).with_context(|| format!("cannot move to CPU {cpu}"))?;
-            // Asleep and back: the switch happened even when this thread was on that CPU already.
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            if sched_setaffinity(None, &only).is_ok() {
+                // Asleep and back: the switch happens even when this thread was on that CPU already.
+                std::thread::sleep(Duration::from_micros(50));
+            }
         }
-        Ok(())
-    })
-    .join()
-    .map_err(|_| anyhow!("the thread that visits every CPU panicked"))?
+    };
+    std::thread::spawn(visit).join().map_err(|_| anyhow!("the thread that visits every CPU panicked"))
+}
+
+/// CPUs that are online, from /sys; all that a process could ever name when /sys is not to be read.
+fn online_cpus() -> Vec<usize> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let mut cpus = Vec::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
+            cpus.extend(first..=last);
+        }
+    }
+    if cpus.is_empty() { (0..rustix::thread::CpuSet::MAX_CPU).collect() } else { cpus }
 }
 
 fn map_memory_bytes(map: &aya::maps::Map) -> Option<u64> {

@@ -117,10 +117,7 @@ pub(super) fn text(name: &str, meaning: &str, field: fn(&mut Request) -> &mut Ar
 
 pub(super) fn grade() -> Column {
     column(
-        (
-            "grade",
-            "weakest grade among its edges: measured, probed or inferred",
-        ),
+        ("grade", "weakest grade among its edges: measured, probed or inferred"),
         (DataType::Utf8, false),
         |requests| {
             let keys = requests.iter().map(|request| request.grade.key());
@@ -128,9 +125,7 @@ pub(super) fn grade() -> Column {
         },
         |requests, array| {
             for (request, key) in requests.iter_mut().zip(array.as_string::<i32>()) {
-                let known = Grade::ALL
-                    .into_iter()
-                    .find(|grade| Some(grade.key()) == key);
+                let known = Grade::ALL.into_iter().find(|grade| Some(grade.key()) == key);
                 request.grade = known.with_context(|| format!("unknown grade {key:?}"))?;
             }
             Ok(())
@@ -143,9 +138,7 @@ pub(super) fn client(name: &str, meaning: &str, field: fn(&mut ClientTimes) -> &
         (name, format!("{meaning}; null: not sent by our driver")),
         (DataType::UInt64, true),
         move |requests| {
-            let times = requests
-                .iter_mut()
-                .map(|r| r.client.as_mut().map(|c| *field(c)));
+            let times = requests.iter_mut().map(|r| r.client.as_mut().map(|c| *field(c)));
             Arc::new(PrimitiveArray::<UInt64Type>::from_iter(times))
         },
         move |requests, array| {
@@ -161,18 +154,11 @@ pub(super) fn client(name: &str, meaning: &str, field: fn(&mut ClientTimes) -> &
 
 pub(super) fn blocked_call() -> Column {
     column(
-        (
-            "blocked_call",
-            "syscall its thread blocked in during app; null: none",
-        ),
+        ("blocked_call", "syscall its thread blocked in during app; null: none"),
         (DataType::Utf8, true),
         |requests| {
-            let names = requests.iter().map(|request| {
-                request
-                    .blocked_call_plus_one
-                    .checked_sub(1)
-                    .map(syscall_name)
-            });
+            let names =
+                requests.iter().map(|request| request.blocked_call_plus_one.checked_sub(1).map(syscall_name));
             Arc::new(StringArray::from_iter(names))
         },
         |requests, array| {
@@ -192,18 +178,12 @@ fn call_number(name: &str) -> Result<u32> {
 
 pub(super) fn write_names() -> Column {
     column(
-        (
-            "write_calls",
-            "syscall of each of the first 8 write calls, failed ones included",
-        ),
+        ("write_calls", "syscall of each of the first 8 write calls, failed ones included"),
         (list_of(DataType::Utf8), false),
         |requests| {
             let mut lists = ListBuilder::new(StringBuilder::new());
             for request in requests.iter() {
-                let names = request
-                    .kept_writes()
-                    .iter()
-                    .map(|w| Some(syscall_name(w.call.into())));
+                let names = request.kept_writes().iter().map(|w| Some(syscall_name(w.call.into())));
                 lists.append_value(names);
             }
             Arc::new(lists.finish())
@@ -211,10 +191,7 @@ pub(super) fn write_names() -> Column {
         |requests, array| {
             for (request, names) in requests.iter_mut().zip(array.as_list::<i32>().iter()) {
                 let names = names.context("a null")?;
-                ensure!(
-                    names.len() <= WRITES_KEPT,
-                    "more than {WRITES_KEPT} write calls"
-                );
+                ensure!(names.len() <= WRITES_KEPT, "more than {WRITES_KEPT} write calls");
                 request.write_calls_len = names.len() as u8;
                 for (write, name) in request.write_calls.iter_mut().zip(names.as_string::<i32>()) {
                     write.call = call_number(name.context("a null")?)?.try_into()?;
@@ -237,9 +214,7 @@ pub(super) fn write_numbers<T: ArrowPrimitiveType>(
             let mut lists = ListBuilder::new(PrimitiveBuilder::<T>::new());
             for request in requests {
                 let used = usize::from(request.write_calls_len).min(WRITES_KEPT);
-                let values = request.write_calls[..used]
-                    .iter_mut()
-                    .map(|w| Some(*field(w)));
+                let values = request.write_calls[..used].iter_mut().map(|w| Some(*field(w)));
                 lists.append_value(values);
             }
             Arc::new(lists.finish())
@@ -247,10 +222,7 @@ pub(super) fn write_numbers<T: ArrowPrimitiveType>(
         move |requests, array| {
             for (request, values) in requests.iter_mut().zip(array.as_list::<i32>().iter()) {
                 let values = values.context("a null")?;
-                for (write, value) in request
-                    .write_calls
-                    .iter_mut()
-                    .zip(values.as_primitive::<T>().values())
+                for (write, value) in request.write_calls.iter_mut().zip(values.as_primitive::<T>().values())
                 {
                     *field(write) = *value;
                 }

@@ -45,10 +45,7 @@ impl Writer {
     pub fn create(path: &Path) -> Result<Self> {
         refuse_existing(path)?;
         let aside = create_aside(path).with_context(|| {
-            format!(
-                "cannot write a recording at {}: choose another place with -o",
-                path.display()
-            )
+            format!("cannot write a recording at {}: choose another place with -o", path.display())
         })?;
         let columns = Columns::new();
         let schema = columns.schema();
@@ -58,34 +55,20 @@ impl Writer {
             Some(properties()),
         )?;
         let pending = Vec::with_capacity(BATCH_ROWS);
-        Ok(Self {
-            path: path.to_owned(),
-            aside,
-            columns,
-            schema,
-            parquet,
-            pending,
-        })
+        Ok(Self { path: path.to_owned(), aside, columns, schema, parquet, pending })
     }
 
     /// Adds one request.
     pub fn write(&mut self, request: Request) -> Result<()> {
         self.pending.push(request);
-        if self.pending.len() < BATCH_ROWS {
-            Ok(())
-        } else {
-            self.encode_pending()
-        }
+        if self.pending.len() < BATCH_ROWS { Ok(()) } else { self.encode_pending() }
     }
 
     /// Completes the recording and moves it into its place.
     pub fn finish(mut self, run: &Run) -> Result<()> {
         self.encode_pending()?;
-        self.parquet
-            .close()
-            .with_context(|| cannot_write(&self.path))?;
-        write_json(&self.aside.path().join(RUN_FILE), run)
-            .with_context(|| cannot_write(&self.path))?;
+        self.parquet.close().with_context(|| cannot_write(&self.path))?;
+        write_json(&self.aside.path().join(RUN_FILE), run).with_context(|| cannot_write(&self.path))?;
         // Somebody may have put something there during the run. Renaming replaces an empty directory only.
         refuse_existing(&self.path)?;
         fs::rename(self.aside.path(), &self.path).with_context(|| cannot_write(&self.path))?;
@@ -96,31 +79,27 @@ impl Writer {
     fn encode_pending(&mut self) -> Result<()> {
         let batch = self.columns.batch(self.schema.clone(), &mut self.pending)?;
         self.pending.clear();
-        self.parquet
-            .write(&batch)
-            .with_context(|| cannot_write(&self.path))
+        self.parquet.write(&batch).with_context(|| cannot_write(&self.path))
     }
 }
 
 fn cannot_write(path: &Path) -> String {
-    format!(
-        "cannot write the recording {}: nothing of it was kept",
-        path.display()
-    )
+    format!("cannot write the recording {}: nothing of it was kept", path.display())
 }
 
 fn refuse_existing(path: &Path) -> Result<()> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error)
-            .with_context(|| format!("cannot look at {shown}: choose another place with -o")),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot look at {shown}: choose another place with -o"))
+        }
         Ok(_) if path.join(RUN_FILE).is_file() => {
             bail!("{shown} holds a recording already: remove it, or choose another place with -o")
         }
-        Ok(_) => bail!(
-            "{shown} exists and is not a recording, so it is left alone: choose another place with -o"
-        ),
+        Ok(_) => {
+            bail!("{shown} exists and is not a recording, so it is left alone: choose another place with -o")
+        }
     }
 }
 
@@ -167,16 +146,15 @@ pub struct Recording {
 pub fn open(path: &Path) -> Result<Recording> {
     let shown = path.display();
     let metadata = fs::metadata(path).map_err(|error| {
-        anyhow!("cannot open the recording {shown}: {error}; give the directory that `tracer record -o` wrote")
+        anyhow!(
+            "cannot open the recording {shown}: {error}; give the directory that `tracer record -o` wrote"
+        )
     })?;
     ensure!(
         metadata.is_dir(),
         "{shown} is not a recording: it is not a directory; give the directory that `tracer record -o` wrote"
     );
-    Ok(Recording {
-        run: read_run(path)?,
-        requests: Requests::open(path)?,
-    })
+    Ok(Recording { run: read_run(path)?, requests: Requests::open(path)? })
 }
 
 fn read_run(path: &Path) -> Result<Run> {
@@ -223,29 +201,16 @@ impl Requests {
                 path.display()
             ),
         };
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file)
-            .map_err(|error| damaged(path, &error))?;
-        columns
-            .check(builder.schema())
-            .map_err(|error| damaged(path, &error))?;
-        let batches = builder
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(|e| damaged(path, &e))?;
-        Ok(Self {
-            path: path.to_owned(),
-            columns,
-            batches,
-            batch: Vec::new().into_iter(),
-        })
+        let builder =
+            ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(path, &error))?;
+        columns.check(builder.schema()).map_err(|error| damaged(path, &error))?;
+        let batches = builder.with_batch_size(BATCH_ROWS).build().map_err(|e| damaged(path, &e))?;
+        Ok(Self { path: path.to_owned(), columns, batches, batch: Vec::new().into_iter() })
     }
 }
 
 fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
-    anyhow!(
-        "{REQUESTS_FILE} of {} is truncated or damaged ({error:#}): record again",
-        path.display()
-    )
+    anyhow!("{REQUESTS_FILE} of {} is truncated or damaged ({error:#}): record again", path.display())
 }
 
 impl Iterator for Requests {

@@ -61,12 +61,7 @@ prop_compose! {
 }
 
 fn run() -> Run {
-    Run {
-        schema_version: SCHEMA_VERSION,
-        name: "node".into(),
-        window_ns: 7,
-        ..Run::default()
-    }
+    Run { schema_version: SCHEMA_VERSION, name: "node".into(), window_ns: 7, ..Run::default() }
 }
 
 fn write_recording(path: &Path, requests: &[Request]) {
@@ -111,18 +106,10 @@ fn many_batches_and_row_groups_keep_their_order() {
     let mut writer = Writer::create(&path).unwrap();
     let rows = (ROW_GROUP_ROWS + BATCH_ROWS + 1) as u64;
     for connection_id in 0..rows {
-        writer
-            .write(Request {
-                connection_id,
-                ..Request::default()
-            })
-            .unwrap();
+        writer.write(Request { connection_id, ..Request::default() }).unwrap();
     }
     writer.finish(&run()).unwrap();
-    let read = open(&path)
-        .unwrap()
-        .requests
-        .map(|request| request.unwrap().connection_id);
+    let read = open(&path).unwrap().requests.map(|request| request.unwrap().connection_id);
     assert!(read.eq(0..rows));
 }
 
@@ -139,10 +126,7 @@ fn dropped_unfinished_it_leaves_nothing() {
 fn finished_it_stands_alone() {
     let (folder, path) = empty_recording();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    let mut files: Vec<_> = fs::read_dir(path)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let mut files: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     files.sort();
     assert_eq!(files, [REQUESTS_FILE, RUN_FILE]);
 }
@@ -196,9 +180,6 @@ fn every_column_says_what_it_holds_and_nanoseconds_end_in_ns() {
     for field in columns.schema().fields() {
         assert!(!field.metadata()["meaning"].is_empty(), "{}", field.name());
     }
-    let ns = columns
-        .iter()
-        .filter(|column| column.unit() == "ns")
-        .count();
+    let ns = columns.iter().filter(|column| column.unit() == "ns").count();
     assert_eq!(ns, 2 + 7 + 5 + 2 + 35 + 5);
 }

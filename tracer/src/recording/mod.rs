@@ -40,15 +40,8 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order in which they lie.
-    pub const ALL: [Self; 7] = [
-        Self::Accept,
-        Self::Behind,
-        Self::Queue,
-        Self::Read,
-        Self::App,
-        Self::Write,
-        Self::Drain,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Accept, Self::Behind, Self::Queue, Self::Read, Self::App, Self::Write, Self::Drain];
 
     /// The name in tables. `app` says what it holds, for the kernel cannot split it.
     pub fn label(self) -> &'static str {
@@ -346,18 +339,38 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Adds the ledger of another window.
+    pub fn merge(&mut self, other: &Self) {
+        self.sent = match (self.sent, other.sent) {
+            (Some(a), Some(b)) => Some(a + b),
+            (one, other) => one.or(other),
+        };
+        self.traced += other.traced;
+        self.mid_flight += other.mid_flight;
+        self.lost_ring_full += other.lost_ring_full;
+        self.lost_connections_full += other.lost_connections_full;
+        self.unmatched_edges += other.unmatched_edges;
+        self.defects += other.defects;
+        self.defect_example = self.defect_example.take().or_else(|| other.defect_example.clone());
+        self.inferred += other.inferred;
+        for (name, count) in &other.kernel_counters {
+            match self.kernel_counters.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += count,
+                None => self.kernel_counters.push((name.clone(), *count)),
+            }
+        }
+    }
+
     /// sent - traced - every counted cause; must be zero. `None` without our driver.
     pub fn unexplained(&self) -> Option<i64> {
-        let explained =
-            self.traced + self.mid_flight + self.lost_ring_full + self.lost_connections_full;
+        let explained = self.traced + self.mid_flight + self.lost_ring_full + self.lost_connections_full;
         self.sent.map(|sent| sent as i64 - explained as i64)
     }
 
     /// Lost requests over all requests, 0..=1.
     pub fn loss_share(&self) -> f64 {
-        let lost = self.lost_ring_full
-            + self.lost_connections_full
-            + self.unexplained().unwrap_or(0).unsigned_abs();
+        let lost =
+            self.lost_ring_full + self.lost_connections_full + self.unexplained().unwrap_or(0).unsigned_abs();
         let all = self.sent.unwrap_or(self.traced + lost).max(1);
         lost as f64 / all as f64
     }
@@ -376,6 +389,17 @@ pub struct Conservation {
     pub schedstat_run_delay_ns: u64,
     /// On-CPU nanoseconds charged to requests.
     pub charged_cpu_ns: u64,
+}
+
+impl Conservation {
+    /// Adds the accounts of another window.
+    pub fn merge(&mut self, other: &Self) {
+        self.traced_cpu_ns += other.traced_cpu_ns;
+        self.schedstat_cpu_ns += other.schedstat_cpu_ns;
+        self.traced_run_queue_ns += other.traced_run_queue_ns;
+        self.schedstat_run_delay_ns += other.schedstat_run_delay_ns;
+        self.charged_cpu_ns += other.charged_cpu_ns;
+    }
 }
 
 /// The machine and kernel of a run.
@@ -451,11 +475,7 @@ pub struct LoadTotals {
 impl LoadTotals {
     /// Requests per second.
     pub fn rate(&self) -> f64 {
-        if self.elapsed_ns == 0 {
-            0.0
-        } else {
-            self.requests as f64 * 1e9 / self.elapsed_ns as f64
-        }
+        if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 }
 

@@ -7,8 +7,8 @@ use super::model::*;
 use super::{counted, percent, thousands, us};
 use crate::recording::{Percentiles, Phase, Run, ThreadStates, syscall_name};
 use crate::stats::{
-    self, CpuPerRequest, Distribution, Spread, Summary, Writes, answered_requests, disagree,
-    rounds, traced_cpu_per_request_ns,
+    self, CpuPerRequest, Distribution, Spread, Summary, Writes, answered_requests, disagree, rounds,
+    traced_cpu_per_request_ns,
 };
 
 /// The row of a run; `single` is the same server at one connection.
@@ -30,9 +30,7 @@ pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
         failed_responses,
         first_failure: first_failure.map(str::to_owned),
         cpu: cpu(run, loaded),
-        latency: Phase::ALL
-            .map(|phase| phase_latency(phase, loaded, single))
-            .into(),
+        latency: Phase::ALL.map(|phase| phase_latency(phase, loaded, single)).into(),
         wall: PhaseLatency {
             phase: None,
             loaded: latency(&loaded.wall),
@@ -46,28 +44,17 @@ pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
             write_gap_ns: mean(loaded.write_gap_ns),
             write_tail_ns: mean(loaded.write_tail_ns),
         },
-        queue_share: share(
-            loaded.phase(Phase::Queue).wall.sum_ns(),
-            loaded.wall.sum_ns(),
-        ),
+        queue_share: share(loaded.phase(Phase::Queue).wall.sum_ns(), loaded.wall.sum_ns()),
         inferred_requests: loaded.inferred,
         blocked_calls: most_first(
-            loaded
-                .blocked_calls
-                .iter()
-                .map(|(call, count)| (syscall_name(*call), *count)),
+            loaded.blocked_calls.iter().map(|(call, count)| (syscall_name(*call), *count)),
         ),
         holders: run.holders.clone(),
         syscalls: syscalls(run),
         syscalls_per_request: stats::syscalls_per_request(run),
         writes: writes(&loaded.writes, loaded.requests()),
         statuses: loaded.statuses.clone(),
-        routes: most_first(
-            loaded
-                .routes
-                .iter()
-                .map(|((method, path), n)| (format!("{method} {path}"), *n)),
-        ),
+        routes: most_first(loaded.routes.iter().map(|((method, path), n)| (format!("{method} {path}"), *n))),
         bytes_in_per_request: mean(loaded.bytes_in),
         bytes_out_per_request: mean(loaded.bytes_out),
         accept_wait: (run.accepted > 0).then(|| AcceptWait {
@@ -93,10 +80,7 @@ fn answer(row: &Row) -> String {
     let name = format!("{} {}", row.server, row.workload);
     let mut parts = Vec::new();
     match row.requests_per_s {
-        Some(rate) => parts.push(format!(
-            "{} requests/s",
-            thousands(rate.per_s.median.round() as u64)
-        )),
+        Some(rate) => parts.push(format!("{} requests/s", thousands(rate.per_s.median.round() as u64))),
         None if row.failed_responses > 0 => parts.push(format!(
             "INVALID, {} failed: {}",
             counted(row.failed_responses, "response"),
@@ -108,23 +92,13 @@ fn answer(row: &Row) -> String {
         parts.push(format!("{} us CPU per request", us(cpu.ns.median)));
     }
     if let Some((phase, share)) = row.cpu.largest() {
-        parts.push(format!(
-            "largest phase {} {:.0} % of own CPU",
-            phase.label(),
-            share * 100.0
-        ));
+        parts.push(format!("largest phase {} {:.0} % of own CPU", phase.label(), share * 100.0));
     }
     if row.requests > 0 {
-        parts.push(format!(
-            "one write per response: {}",
-            one_write(&row.writes.one_write, row.requests)
-        ));
+        parts.push(format!("one write per response: {}", one_write(&row.writes.one_write, row.requests)));
     }
     if row.unreliable {
-        parts.push(format!(
-            "UNRELIABLE, {} of the requests were lost",
-            percent(row.ledger.loss_share)
-        ));
+        parts.push(format!("UNRELIABLE, {} of the requests were lost", percent(row.ledger.loss_share)));
     }
     if !row.defects.is_empty() {
         parts.push("DEFECT, see below".to_owned());
@@ -140,9 +114,7 @@ fn one_write(one: &OneWriteReport, requests: u64) -> String {
     match one.calls.as_slice() {
         [only] => format!("held, {}", only.name),
         calls => {
-            let shares = calls
-                .iter()
-                .map(|c| format!("{} {}", c.name, percent(share(c.count, requests))));
+            let shares = calls.iter().map(|c| format!("{} {}", c.name, percent(share(c.count, requests))));
             format!("held, {}", shares.collect::<Vec<_>>().join(", "))
         }
     }
@@ -150,22 +122,14 @@ fn one_write(one: &OneWriteReport, requests: u64) -> String {
 
 fn rate(run: &Run, loaded: &Summary) -> Option<Rate> {
     if let Some(per_s) = Spread::of(rounds(run, false).map(|round| round.load.rate())) {
-        return Some(Rate {
-            per_s,
-            traced: false,
-        });
+        return Some(Rate { per_s, traced: false });
     }
     let window = match &run.load {
         Some(load) => load.rate(),
         None if run.window_ns == 0 => 0.0,
         None => loaded.requests() as f64 * 1e9 / run.window_ns as f64,
     };
-    Spread::of([window])
-        .filter(|rate| rate.median > 0.0)
-        .map(|per_s| Rate {
-            per_s,
-            traced: true,
-        })
+    Spread::of([window]).filter(|rate| rate.median > 0.0).map(|per_s| Rate { per_s, traced: true })
 }
 
 fn tracing_ratio(run: &Run, cpu: Option<CpuPerRequest>) -> Option<f64> {
@@ -177,9 +141,7 @@ fn client(run: &Run, loaded: &Summary) -> Option<ClientLatency> {
     let mut untraced: Vec<_> = rounds(run, false).map(|round| &round.load).collect();
     untraced.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
     let middle = untraced.get(untraced.len().saturating_sub(1) / 2).copied();
-    let load = middle
-        .or(run.load.as_ref())
-        .filter(|load| load.requests > 0)?;
+    let load = middle.or(run.load.as_ref()).filter(|load| load.requests > 0)?;
     let mean = |term: stats::ClientTerm| {
         let counted = term.count - term.negative;
         (counted > 0).then(|| term.sum_ns as f64 / counted as f64)
@@ -220,17 +182,8 @@ fn phase_latency(phase: Phase, loaded: &Summary, single: Option<&Summary>) -> Ph
 }
 
 fn latency(distribution: &Distribution) -> Latency {
-    let Percentiles {
-        mean_ns,
-        p50_ns,
-        p99_ns,
-        ..
-    } = distribution.percentiles();
-    Latency {
-        mean_ns,
-        p50_ns,
-        p99_ns,
-    }
+    let Percentiles { mean_ns, p50_ns, p99_ns, .. } = distribution.percentiles();
+    Latency { mean_ns, p50_ns, p99_ns }
 }
 
 fn states(sums: ThreadStates, requests: u64) -> StateMeans {
@@ -260,9 +213,7 @@ fn syscalls(run: &Run) -> Vec<SyscallPerRequest> {
 }
 
 fn writes(writes: &Writes, requests: u64) -> WritesReport {
-    let names = (0..=stats::MOST_WRITES_COUNTED)
-        .map(|n| n.to_string())
-        .chain(["more".to_owned()]);
+    let names = (0..=stats::MOST_WRITES_COUNTED).map(|n| n.to_string()).chain(["more".to_owned()]);
     let per_response = names.zip(writes.per_response);
     let kept: u64 = writes.by_call.values().map(|totals| totals.calls).sum();
     let mut calls: Vec<_> = writes
@@ -279,9 +230,7 @@ fn writes(writes: &Writes, requests: u64) -> WritesReport {
     let one = &writes.one_write;
     WritesReport {
         mean: writes.total as f64 / requests.max(1) as f64,
-        per_response: per_response
-            .map(|(name, count)| NamedCount { name, count })
-            .collect(),
+        per_response: per_response.map(|(name, count)| NamedCount { name, count }).collect(),
         calls,
         not_kept: writes.total.saturating_sub(kept),
         eagain: writes.eagain,
@@ -297,20 +246,11 @@ fn writes(writes: &Writes, requests: u64) -> WritesReport {
 }
 
 fn named_calls(counts: &BTreeMap<u16, u64>) -> Vec<NamedCount> {
-    most_first(
-        counts
-            .iter()
-            .map(|(call, count)| (syscall_name((*call).into()), *count)),
-    )
+    most_first(counts.iter().map(|(call, count)| (syscall_name((*call).into()), *count)))
 }
 
 fn most_first(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> Vec<NamedCount> {
-    let mut named: Vec<_> = counts
-        .map(|(name, count)| NamedCount {
-            name: name.into(),
-            count,
-        })
-        .collect();
+    let mut named: Vec<_> = counts.map(|(name, count)| NamedCount { name: name.into(), count }).collect();
     named.sort_by_key(|named| std::cmp::Reverse(named.count));
     named
 }
@@ -321,21 +261,12 @@ fn conservation(run: &Run) -> Vec<ConservationLine> {
         what,
         traced_ns,
         kernel_ns,
-        difference: (kernel_ns > 0)
-            .then(|| (traced_ns as f64 - kernel_ns as f64) / kernel_ns as f64),
+        difference: (kernel_ns > 0).then(|| (traced_ns as f64 - kernel_ns as f64) / kernel_ns as f64),
         held: !disagree(traced_ns, kernel_ns),
     };
     vec![
-        line(
-            "CPU: sched_switch, schedstat",
-            accounts.traced_cpu_ns,
-            accounts.schedstat_cpu_ns,
-        ),
-        line(
-            "run queue: hooks, run_delay",
-            accounts.traced_run_queue_ns,
-            accounts.schedstat_run_delay_ns,
-        ),
+        line("CPU: sched_switch, schedstat", accounts.traced_cpu_ns, accounts.schedstat_cpu_ns),
+        line("run queue: hooks, run_delay", accounts.traced_run_queue_ns, accounts.schedstat_run_delay_ns),
     ]
 }
 

@@ -35,10 +35,8 @@ pub(crate) fn request(n: u64) -> Request {
         bytes_out: 165,
         ..Request::default()
     };
-    request.client = Some(ClientTimes {
-        send_ns: first_byte_ns.saturating_sub(1_200),
-        done_ns: request.end_ns + 4_000,
-    });
+    request.client =
+        Some(ClientTimes { send_ns: first_byte_ns.saturating_sub(1_200), done_ns: request.end_ns + 4_000 });
     let state = |phase: Phase| phase as usize;
     request.states[state(Phase::Queue)].other_cpu_ns = queue_ns - 1_000;
     request.states[state(Phase::Queue)].run_queue_ns = 1_000;
@@ -46,14 +44,7 @@ pub(crate) fn request(n: u64) -> Request {
     request.states[state(Phase::App)].own_cpu_ns = 9_800 + n;
     request.states[state(Phase::Write)].own_cpu_ns = 2_900;
     request.states[state(Phase::Write)].run_queue_ns = 100;
-    leave_in(
-        &mut request,
-        &[WriteCall {
-            call: WRITEV,
-            result: 165,
-            iovecs: 2,
-        }],
-    );
+    leave_in(&mut request, &[WriteCall { call: WRITEV, result: 165, iovecs: 2 }]);
     request
 }
 
@@ -68,9 +59,7 @@ pub(crate) fn leave_in(request: &mut Request, writes: &[WriteCall]) {
 
 pub(crate) fn summary(requests: impl IntoIterator<Item = Request>) -> Summary {
     let mut summary = Summary::new();
-    requests
-        .into_iter()
-        .for_each(|request| summary.add(&request));
+    requests.into_iter().for_each(|request| summary.add(&request));
     summary
 }
 
@@ -84,10 +73,7 @@ pub(crate) fn single() -> Summary {
         let mut request = request(n);
         let queue = Phase::Queue as usize;
         request.phases_ns[queue] = 6_000;
-        request.states[queue] = ThreadStates {
-            blocked_ns: 6_000,
-            ..ThreadStates::default()
-        };
+        request.states[queue] = ThreadStates { blocked_ns: 6_000, ..ThreadStates::default() };
         request.end_ns = request.first_byte_ns + request.wall_ns();
         request.client = None;
         request
@@ -114,32 +100,15 @@ fn load(requests: u64, elapsed_ns: u64) -> LoadTotals {
 }
 
 fn round(traced: bool, elapsed_ns: u64, server_cpu_ns: u64) -> Round {
-    Round {
-        traced,
-        load: load(REQUESTS, elapsed_ns),
-        server_cpu_ns,
-        server_run_delay_ns: 0,
-    }
+    Round { traced, load: load(REQUESTS, elapsed_ns), server_cpu_ns, server_run_delay_ns: 0 }
 }
 
 fn syscall(name: &str, calls: u64, eagain: u64) -> SyscallTotals {
-    SyscallTotals {
-        name: name.into(),
-        calls,
-        eagain,
-        wall_ns: calls * 1_900,
-        cpu_ns: calls * 1_800,
-    }
+    SyscallTotals { name: name.into(), calls, eagain, wall_ns: calls * 1_900, cpu_ns: calls * 1_800 }
 }
 
 fn holder(tid: u32, name: &str, held_ns: u64, is_tracer: bool) -> HolderTotals {
-    HolderTotals {
-        tid,
-        process_id: tid,
-        name: name.into(),
-        held_ns,
-        is_tracer,
-    }
+    HolderTotals { tid, process_id: tid, name: name.into(), held_ns, is_tracer }
 }
 
 pub(crate) fn run() -> Run {
@@ -161,15 +130,8 @@ pub(crate) fn run() -> Run {
         connections: 32,
         accepted: 32,
         accept_wait_ns: 32 * 21_000,
-        syscalls: vec![
-            syscall("read", 2_032, 0),
-            syscall("writev", 2_000, 0),
-            syscall("epoll_wait", 250, 0),
-        ],
-        holders: vec![
-            holder(12, "ksoftirqd/0", 1_500_000, false),
-            holder(77, "tracer", 500_000, true),
-        ],
+        syscalls: vec![syscall("read", 2_032, 0), syscall("writev", 2_000, 0), syscall("epoll_wait", 250, 0)],
+        holders: vec![holder(12, "ksoftirqd/0", 1_500_000, false), holder(77, "tracer", 500_000, true)],
         ledger: Ledger {
             sent: Some(REQUESTS),
             traced: REQUESTS,

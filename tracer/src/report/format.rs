@@ -30,11 +30,7 @@ pub(crate) fn decimals(number: f64, decimals: usize) -> String {
     let fixed = format!("{:.decimals$}", number.abs());
     let (whole, fraction) = fixed.split_once('.').unwrap_or((&fixed, ""));
     let whole = whole.parse().map_or_else(|_| whole.to_owned(), thousands);
-    let sign = if number < 0.0 && fixed.contains(|c: char| ('1'..='9').contains(&c)) {
-        "-"
-    } else {
-        ""
-    };
+    let sign = if number < 0.0 && fixed.contains(|c: char| ('1'..='9').contains(&c)) { "-" } else { "" };
     let point = if fraction.is_empty() { "" } else { "." };
     format!("{sign}{whole}{point}{fraction}")
 }
@@ -64,29 +60,13 @@ mod tests {
 
     #[test]
     fn microseconds_have_two_decimals_below_ten() {
-        let shown = [
-            0.0,
-            4.0,
-            9_994.0,
-            9_996.0,
-            16_149.0,
-            1_234_567.0,
-            -1500.0,
-            -1.0,
-        ]
-        .map(us);
-        assert_eq!(
-            shown.join(" "),
-            "0.00 0.00 9.99 10.0 16.1 1,234.6 -1.50 0.00"
-        );
+        let shown = [0.0, 4.0, 9_994.0, 9_996.0, 16_149.0, 1_234_567.0, -1500.0, -1.0].map(us);
+        assert_eq!(shown.join(" "), "0.00 0.00 9.99 10.0 16.1 1,234.6 -1.50 0.00");
     }
 
     #[test]
     fn a_share_is_never_rounded_to_none_or_all() {
         let shown = [0.0, 0.00001, 0.005, 0.01, 0.61, 0.99999, 1.0].map(percent);
-        assert_eq!(
-            shown.join(" "),
-            "0.00 % <0.01 % 0.50 % 1.0 % 61.0 % >99.9 % 100.0 %"
-        );
+        assert_eq!(shown.join(" "), "0.00 % <0.01 % 0.50 % 1.0 % 61.0 % >99.9 % 100.0 %");
     }
 }

@@ -42,18 +42,13 @@ impl Limit {
     pub(super) fn of(run: &Run) -> Self {
         let windows = windows(run);
         let busy = |cpu_ns: fn(&Window) -> u64, cpus: usize| {
-            let shares = windows
-                .iter()
-                .map(|w| cpu_ns(w) as f64 / w.load.elapsed_ns.max(1) as f64);
+            let shares = windows.iter().map(|w| cpu_ns(w) as f64 / w.load.elapsed_ns.max(1) as f64);
             Spread::of(shares).map(|spread| spread.median / cpus.max(1) as f64)
         };
         let pinned = !run.server_cpus.is_empty();
         let server_busy = busy(|w| w.server_cpu_ns, run.server_cpus.len()).filter(|_| pinned);
         let client_busy = busy(|w| w.load.client_cpu_ns, run.client_cpus.len());
-        let shared = run
-            .server_cpus
-            .iter()
-            .any(|cpu| run.client_cpus.contains(cpu));
+        let shared = run.server_cpus.iter().any(|cpu| run.client_cpus.contains(cpu));
         let by = match (server_busy, client_busy) {
             _ if shared => LimitedBy::Unknown,
             (Some(server), _) if server >= BUSY => LimitedBy::Server,
@@ -61,19 +56,11 @@ impl Limit {
             (Some(_), Some(_)) => LimitedBy::Neither,
             _ => LimitedBy::Unknown,
         };
-        let errors = windows
-            .iter()
-            .filter_map(|window| littles_law_error(window.load));
+        let errors = windows.iter().filter_map(|window| littles_law_error(window.load));
         let littles_law_error = Spread::of(errors).map(|spread| spread.median);
-        let reconnects = (!windows.is_empty())
-            .then(|| windows.iter().map(|window| window.load.reconnects).sum());
-        Self {
-            by,
-            server_busy,
-            client_busy,
-            littles_law_error,
-            reconnects,
-        }
+        let reconnects =
+            (!windows.is_empty()).then(|| windows.iter().map(|window| window.load.reconnects).sum());
+        Self { by, server_busy, client_busy, littles_law_error, reconnects }
     }
 
     /// The client held the server back.
@@ -89,23 +76,14 @@ struct Window<'run> {
 
 fn windows(run: &Run) -> Vec<Window<'_>> {
     let untraced = rounds(run, false);
-    let untraced: Vec<_> = untraced
-        .map(|round| Window {
-            load: &round.load,
-            server_cpu_ns: round.server_cpu_ns,
-        })
-        .collect();
+    let untraced: Vec<_> =
+        untraced.map(|round| Window { load: &round.load, server_cpu_ns: round.server_cpu_ns }).collect();
     if !untraced.is_empty() {
         return untraced;
     }
     let server_cpu_ns = run.conservation.schedstat_cpu_ns;
     let traced = run.load.iter().filter(|load| load.requests > 0);
-    traced
-        .map(|load| Window {
-            load,
-            server_cpu_ns,
-        })
-        .collect()
+    traced.map(|load| Window { load, server_cpu_ns }).collect()
 }
 
 fn littles_law_error(load: &LoadTotals) -> Option<f64> {
@@ -119,24 +97,10 @@ mod tests {
     use super::*;
     use crate::recording::Round;
 
-    fn limit(
-        server_cpu_ns: u64,
-        client_cpu_ns: u64,
-        server_cpus: &[u32],
-        client_cpus: &[u32],
-    ) -> LimitedBy {
-        let load = LoadTotals {
-            requests: 1,
-            elapsed_ns: 1000,
-            client_cpu_ns,
-            ..LoadTotals::default()
-        };
+    fn limit(server_cpu_ns: u64, client_cpu_ns: u64, server_cpus: &[u32], client_cpus: &[u32]) -> LimitedBy {
+        let load = LoadTotals { requests: 1, elapsed_ns: 1000, client_cpu_ns, ..LoadTotals::default() };
         let run = Run {
-            rounds: vec![Round {
-                load,
-                server_cpu_ns,
-                ..Round::default()
-            }],
+            rounds: vec![Round { load, server_cpu_ns, ..Round::default() }],
             server_cpus: server_cpus.to_vec(),
             client_cpus: client_cpus.to_vec(),
             ..Run::default()

@@ -31,12 +31,7 @@ impl Report {
     /// A report of these rows.
     pub fn new(rows: Vec<Row>) -> Self {
         let tracer_version = env!("CARGO_PKG_VERSION").to_owned();
-        Self {
-            schema: REPORT_SCHEMA,
-            tracer_version,
-            rows,
-            notes: Vec::new(),
-        }
+        Self { schema: REPORT_SCHEMA, tracer_version, rows, notes: Vec::new() }
     }
 }
 

@@ -34,11 +34,7 @@ impl Page {
         let mut line = head.to_owned();
         let mut used = line.chars().count();
         let mut gap = 0;
-        for word in printable(text)
-            .replace(" %", GLUED_PERCENT)
-            .split(' ')
-            .filter(|word| !word.is_empty())
-        {
+        for word in printable(text).replace(" %", GLUED_PERCENT).split(' ').filter(|word| !word.is_empty()) {
             let mut word: Vec<char> = word.chars().collect();
             while used + gap + word.len() > WIDTH {
                 if gap == 0 {
@@ -75,8 +71,7 @@ impl Page {
     }
 
     fn push(&mut self, text: &str) {
-        self.0
-            .push_str(text.replace(GLUED_PERCENT, " %").trim_end());
+        self.0.push_str(text.replace(GLUED_PERCENT, " %").trim_end());
         self.0.push('\n');
     }
 }
@@ -89,16 +84,11 @@ fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width((WIDTH - INDENT.len()) as u16)
         .set_header(header)
-        .add_rows(
-            rows.iter()
-                .map(|row| row.iter().map(|cell| printable(cell))),
-        );
+        .add_rows(rows.iter().map(|row| row.iter().map(|cell| printable(cell))));
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let lines = table
-        .lines()
-        .map(|line| format!("{INDENT}{}", line.trim_end()));
+    let lines = table.lines().map(|line| format!("{INDENT}{}", line.trim_end()));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -118,10 +108,7 @@ mod tests {
         page.line(0, &"x".repeat(250));
         page.entry("name", &format!("short {}", "y".repeat(99)));
         let text = page.into_text();
-        assert!(
-            text.lines().all(|line| line.chars().count() <= WIDTH),
-            "{text}"
-        );
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert_eq!(text.matches("word").count(), 30);
         assert_eq!(text.matches('x').count(), 250);
         assert_eq!(text.matches('y').count(), 99);
@@ -132,10 +119,6 @@ mod tests {
         let mut page = Page::default();
         page.line(0, "/\u{1b}[2J\r");
         page.table("title", &["name"], vec![vec!["\u{7}".into()]]);
-        assert!(
-            !page
-                .into_text()
-                .contains(|c: char| c.is_control() && c != '\n')
-        );
+        assert!(!page.into_text().contains(|c: char| c.is_control() && c != '\n'));
     }
 }

@@ -59,10 +59,7 @@ fn headline(page: &mut Page, row: &Row) {
         page.entry("requests/s", &spread(&per_s, traced, whole));
     }
     if let Some(cpu) = row.cpu_per_request {
-        page.entry(
-            "server CPU",
-            &format!("us per request: {}", spread(&cpu.ns, cpu.traced, us)),
-        );
+        page.entry("server CPU", &format!("us per request: {}", spread(&cpu.ns, cpu.traced, us)));
     }
     if let Some(client) = &row.client {
         let p = &client.percentiles;
@@ -76,9 +73,7 @@ fn headline(page: &mut Page, row: &Row) {
                 told(p.p99_ns),
                 told(p.p999_ns),
                 us(p.max_ns as f64),
-                row.connections
-                    .map(|n| counted(n.into(), "connection") + ", ")
-                    .unwrap_or_default(),
+                row.connections.map(|n| counted(n.into(), "connection") + ", ").unwrap_or_default(),
                 if client.traced { "traced" } else { "untraced" },
             ),
         );
@@ -95,18 +90,12 @@ fn headline(page: &mut Page, row: &Row) {
         }
     }
     if let Some(ratio) = row.tracing_ratio {
-        page.entry(
-            "tracing ratio",
-            &format!("{ratio:.3} (server CPU per request, traced / untraced)"),
-        );
+        page.entry("tracing ratio", &format!("{ratio:.3} (server CPU per request, traced / untraced)"));
     }
     page.entry("limit", &limit(row));
     if row.failed_responses > 0 {
         let first = row.first_failure.as_deref().unwrap_or("no reason was kept");
-        page.entry(
-            "FAILED",
-            &format!("{}: {first}", counted(row.failed_responses, "response")),
-        );
+        page.entry("FAILED", &format!("{}: {first}", counted(row.failed_responses, "response")));
     }
 }
 
@@ -161,18 +150,14 @@ fn environment(page: &mut Page, row: &Row) {
         ("clock", environment.clock_source.clone()),
     ];
     let told = named.iter().filter(|(_, value)| !value.is_empty());
-    let told: Vec<_> = told
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
+    let told: Vec<_> = told.map(|(name, value)| format!("{name} {value}")).collect();
     page.line(0, &told.join(" · "));
 }
 
 /// The first few names with their counts.
 fn listed(counts: &[NamedCount]) -> String {
     let shown = counts.iter().take(LISTED);
-    let mut shown: Vec<_> = shown
-        .map(|c| format!("{} {}", c.name, thousands(c.count)))
-        .collect();
+    let mut shown: Vec<_> = shown.map(|c| format!("{} {}", c.name, thousands(c.count))).collect();
     if let Some(more @ 1..) = counts.len().checked_sub(LISTED) {
         shown.push(format!("{more} more"));
     }

@@ -20,18 +20,14 @@ impl Distribution {
     pub fn record(&mut self, ns: u64) {
         // The histogram grows to what it meets; only values of centuries are clamped.
         let clamped = ns.min(i64::MAX as u64);
-        self.histogram
-            .record(clamped)
-            .expect("an auto-resizing histogram takes every value");
+        self.histogram.record(clamped).expect("an auto-resizing histogram takes every value");
         self.sum_ns = self.sum_ns.saturating_add(ns);
         self.max_ns = self.max_ns.max(ns);
     }
 
     /// Adds everything `other` holds.
     pub fn merge(&mut self, other: &Self) {
-        self.histogram
-            .add(&other.histogram)
-            .expect("an auto-resizing histogram takes every other");
+        self.histogram.add(&other.histogram).expect("an auto-resizing histogram takes every other");
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
@@ -53,22 +49,14 @@ impl Distribution {
 
     /// Mean, percentiles and largest.
     pub fn percentiles(&self) -> Percentiles {
-        Percentiles {
-            mean_ns: self.mean_ns(),
-            max_ns: self.max_ns,
-            ..percentiles(&self.histogram)
-        }
+        Percentiles { mean_ns: self.mean_ns(), max_ns: self.max_ns, ..percentiles(&self.histogram) }
     }
 }
 
 impl Default for Distribution {
     fn default() -> Self {
         let histogram = Histogram::new(3).expect("three digits are allowed");
-        Self {
-            histogram,
-            sum_ns: 0,
-            max_ns: 0,
-        }
+        Self { histogram, sum_ns: 0, max_ns: 0 }
     }
 }
 

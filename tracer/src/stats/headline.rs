@@ -25,12 +25,7 @@ impl Spread {
         let rounds = sorted.len();
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let median = (sorted[(rounds - 1) / 2] + sorted[rounds / 2]) / 2.0;
-        Some(Self {
-            median,
-            min,
-            max,
-            rounds,
-        })
+        Some(Self { median, min, max, rounds })
     }
 }
 
@@ -64,9 +59,7 @@ pub(crate) fn traced_cpu_per_request_ns(run: &Run) -> Option<Spread> {
 
 /// The rounds with or without probes in which something was answered.
 pub(crate) fn rounds(run: &Run, traced: bool) -> impl Iterator<Item = &Round> {
-    run.rounds
-        .iter()
-        .filter(move |round| round.traced == traced && round.load.requests > 0)
+    run.rounds.iter().filter(move |round| round.traced == traced && round.load.requests > 0)
 }
 
 /// Requests answered in the traced window: as the driver counted them, else as they were traced.
@@ -96,31 +89,15 @@ mod tests {
     use crate::recording::{Conservation, Ledger, LoadTotals};
 
     fn round(traced: bool, server_cpu_ns: u64) -> Round {
-        let load = LoadTotals {
-            requests: 10,
-            ..LoadTotals::default()
-        };
-        Round {
-            traced,
-            server_cpu_ns,
-            load,
-            ..Round::default()
-        }
+        let load = LoadTotals { requests: 10, ..LoadTotals::default() };
+        Round { traced, server_cpu_ns, load, ..Round::default() }
     }
 
     #[test]
     fn the_median_of_rounds_lies_between_their_extremes() {
         assert_eq!(Spread::of([]), None);
         let even = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!(
-            even,
-            Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0,
-                rounds: 4
-            }
-        );
+        assert_eq!(even, Spread { median: 2.5, min: 1.0, max: 4.0, rounds: 4 });
         assert_eq!(Spread::of([9.0, 1.0, 2.0]).unwrap().median, 2.0);
     }
 
@@ -128,14 +105,8 @@ mod tests {
     fn cpu_comes_from_untraced_rounds_when_there_are_any() {
         let mut run = Run {
             rounds: vec![round(false, 100), round(true, 900), round(false, 300)],
-            ledger: Ledger {
-                traced: 5,
-                ..Ledger::default()
-            },
-            conservation: Conservation {
-                schedstat_cpu_ns: 1000,
-                ..Conservation::default()
-            },
+            ledger: Ledger { traced: 5, ..Ledger::default() },
+            conservation: Conservation { schedstat_cpu_ns: 1000, ..Conservation::default() },
             ..Run::default()
         };
         let cpu = cpu_per_request_ns(&run).unwrap();

@@ -22,10 +22,7 @@ impl Invariants {
         if let Some(violation) = violation(request) {
             self.defects += 1;
             self.example.get_or_insert_with(|| {
-                format!(
-                    "connection {} request {}: {violation}",
-                    request.connection_id, request.index
-                )
+                format!("connection {} request {}: {violation}", request.connection_id, request.index)
             });
         }
     }
@@ -48,16 +45,10 @@ impl Invariants {
         [
             requests.then(|| {
                 let example = self.example.as_deref().unwrap_or_default();
-                format!(
-                    "closure: {} requests do not add up, as {example}",
-                    self.defects
-                )
+                format!("closure: {} requests do not add up, as {example}", self.defects)
             }),
             (ledger.defects > 0).then(|| {
-                let example = ledger
-                    .defect_example
-                    .as_deref()
-                    .unwrap_or("no example was kept");
+                let example = ledger.defect_example.as_deref().unwrap_or("no example was kept");
                 format!("negative differences: {} ({example})", ledger.defects)
             }),
             ledger
@@ -71,11 +62,7 @@ impl Invariants {
                     ms(conservation.schedstat_cpu_ns)
                 )
             }),
-            disagree(
-                conservation.traced_run_queue_ns,
-                conservation.schedstat_run_delay_ns,
-            )
-            .then(|| {
+            disagree(conservation.traced_run_queue_ns, conservation.schedstat_run_delay_ns).then(|| {
                 format!(
                     "conservation: the hooks saw {} of run queue, run_delay is {}",
                     ms(conservation.traced_run_queue_ns),
@@ -103,28 +90,18 @@ fn ms(ns: u64) -> String {
 /// Two accounts of the same thing differ by more than the promise allows.
 pub(crate) fn disagree(ours_ns: u64, theirs_ns: u64) -> bool {
     let difference_ns = ours_ns.abs_diff(theirs_ns);
-    difference_ns > CONSERVATION_SLACK_NS
-        && difference_ns as f64 > theirs_ns as f64 * CONSERVATION_SHARE
+    difference_ns > CONSERVATION_SLACK_NS && difference_ns as f64 > theirs_ns as f64 * CONSERVATION_SHARE
 }
 
 fn violation(request: &Request) -> Option<String> {
     let Some(wall_ns) = request.end_ns.checked_sub(request.first_byte_ns) else {
-        return Some(format!(
-            "it ends {} ns before its first byte",
-            request.first_byte_ns - request.end_ns
-        ));
+        return Some(format!("it ends {} ns before its first byte", request.first_byte_ns - request.end_ns));
     };
     if request.wall_ns() != wall_ns {
-        return Some(format!(
-            "its phases add up to {} ns, its wall time is {wall_ns} ns",
-            request.wall_ns()
-        ));
+        return Some(format!("its phases add up to {} ns, its wall time is {wall_ns} ns", request.wall_ns()));
     }
     for phase in Phase::ALL {
-        let (phase_ns, states_ns) = (
-            request.phase_ns(phase),
-            request.states[phase as usize].total_ns(),
-        );
+        let (phase_ns, states_ns) = (request.phase_ns(phase), request.states[phase as usize].total_ns());
         if phase_ns != states_ns {
             return Some(format!(
                 "its thread states in {} add up to {states_ns} ns, the phase is {phase_ns} ns",
@@ -140,9 +117,6 @@ fn violation(request: &Request) -> Option<String> {
         ));
     }
     (client.done_ns < request.end_ns).then(|| {
-        format!(
-            "its last byte was delivered {} ns after the client had it",
-            request.end_ns - client.done_ns
-        )
+        format!("its last byte was delivered {} ns after the client had it", request.end_ns - client.done_ns)
     })
 }

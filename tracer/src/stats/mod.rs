@@ -8,8 +8,7 @@ mod writes;
 
 pub use distribution::{Distribution, percentiles};
 pub use headline::{
-    CpuPerRequest, Spread, answered_requests, cpu_per_request_ns, failed_responses,
-    syscalls_per_request,
+    CpuPerRequest, Spread, answered_requests, cpu_per_request_ns, failed_responses, syscalls_per_request,
 };
 pub(crate) use headline::{rounds, traced_cpu_per_request_ns};
 pub use invariants::Invariants;

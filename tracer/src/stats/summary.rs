@@ -120,8 +120,7 @@ impl Summary {
             *self.blocked_calls.entry(call).or_default() += 1;
         }
         if let Some(client) = request.client {
-            self.before_arrival
-                .add(client.send_ns, request.first_byte_ns);
+            self.before_arrival.add(client.send_ns, request.first_byte_ns);
             self.after_delivery.add(request.end_ns, client.done_ns);
         }
         *self.statuses.entry(request.status).or_default() += 1;

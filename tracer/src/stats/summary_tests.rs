@@ -9,21 +9,12 @@ const WRITE: u16 = 1;
 
 /// A request that adds up: `app` on its own CPU, everything else blocked.
 fn request(path: &str, phases_ns: [u64; 7], writes: &[WriteCall]) -> Request {
-    let mut request = Request {
-        first_byte_ns: 1_000,
-        phases_ns,
-        path: path.into(),
-        ..Request::default()
-    };
+    let mut request = Request { first_byte_ns: 1_000, phases_ns, path: path.into(), ..Request::default() };
     request.end_ns = request.first_byte_ns + request.wall_ns();
     for phase in Phase::ALL {
         let ns = phases_ns[phase as usize];
         let states = &mut request.states[phase as usize];
-        *if phase == Phase::App {
-            &mut states.own_cpu_ns
-        } else {
-            &mut states.blocked_ns
-        } = ns;
+        *if phase == Phase::App { &mut states.own_cpu_ns } else { &mut states.blocked_ns } = ns;
     }
     request.write_calls[..writes.len()].copy_from_slice(writes);
     request.write_calls_len = writes.len() as u8;
@@ -33,11 +24,7 @@ fn request(path: &str, phases_ns: [u64; 7], writes: &[WriteCall]) -> Request {
 }
 
 fn write(call: u16, result: i64, iovecs: u32) -> WriteCall {
-    WriteCall {
-        call,
-        result,
-        iovecs,
-    }
+    WriteCall { call, result, iovecs }
 }
 
 fn summary(requests: &[Request]) -> Summary {
@@ -54,10 +41,7 @@ fn phases_and_states_are_summed() {
     assert_eq!(summary.requests(), 2);
     assert_eq!(summary.wall.sum_ns(), 1220);
     assert_eq!(summary.phase(Phase::App).wall.mean_ns(), 400.0);
-    assert_eq!(
-        (summary.states().own_cpu_ns, summary.states().blocked_ns),
-        (800, 420)
-    );
+    assert_eq!((summary.states().own_cpu_ns, summary.states().blocked_ns), (800, 420));
     assert_eq!(summary.invariants, Invariants::default());
 }
 
@@ -70,35 +54,16 @@ fn writes_are_counted_by_number_and_call() {
     ]);
     let writes = &summary.writes;
     assert_eq!(writes.per_response[..3], [0, 2, 1]);
-    assert_eq!(
-        writes.by_call[&WRITEV],
-        CallTotals {
-            calls: 3,
-            bytes: 448,
-            eagain: 1
-        }
-    );
-    assert_eq!(
-        writes.by_call[&WRITE],
-        CallTotals {
-            calls: 1,
-            bytes: 47,
-            eagain: 0
-        }
-    );
+    assert_eq!(writes.by_call[&WRITEV], CallTotals { calls: 3, bytes: 448, eagain: 1 });
+    assert_eq!(writes.by_call[&WRITE], CallTotals { calls: 1, bytes: 47, eagain: 0 });
     let one = &writes.one_write;
-    assert_eq!(
-        (one.responses, one.fewest_iovecs, one.most_iovecs),
-        (2, Some(2), Some(3))
-    );
+    assert_eq!((one.responses, one.fewest_iovecs, one.most_iovecs), (2, Some(2), Some(3)));
     assert_eq!(one.by_call, BTreeMap::from([(WRITEV, 2)]));
 }
 
 #[test]
 fn routes_are_bounded_and_none_is_lost() {
-    let requests: Vec<_> = (0..200)
-        .map(|n| request(&format!("/{n}"), [0; 7], &[]))
-        .collect();
+    let requests: Vec<_> = (0..200).map(|n| request(&format!("/{n}"), [0; 7], &[])).collect();
     let mut merged = summary(&requests[..100]);
     merged.merge(&summary(&requests[100..]));
     assert_eq!(merged.routes.len(), ROUTES_KEPT + 1);
@@ -108,74 +73,33 @@ fn routes_are_bounded_and_none_is_lost() {
 #[test]
 fn a_request_that_does_not_add_up_is_a_defect_with_an_example() {
     let whole = request("/", [0, 0, 1, 2, 3, 4, 0], &[]);
-    let gap = Request {
-        end_ns: whole.end_ns + 5,
-        index: 7,
-        ..whole.clone()
-    };
+    let gap = Request { end_ns: whole.end_ns + 5, index: 7, ..whole.clone() };
     let mut states = whole.clone();
     states.states[Phase::App as usize].own_cpu_ns += 1;
-    let backwards = Request {
-        end_ns: 999,
-        ..whole.clone()
-    };
-    let early = Request {
-        client: Some(ClientTimes {
-            send_ns: 1_001,
-            done_ns: 9_999,
-        }),
-        ..whole.clone()
-    };
-    let late = Request {
-        client: Some(ClientTimes {
-            send_ns: 900,
-            done_ns: 1_009,
-        }),
-        ..whole.clone()
-    };
+    let backwards = Request { end_ns: 999, ..whole.clone() };
+    let early = Request { client: Some(ClientTimes { send_ns: 1_001, done_ns: 9_999 }), ..whole.clone() };
+    let late = Request { client: Some(ClientTimes { send_ns: 900, done_ns: 1_009 }), ..whole.clone() };
     let all = summary(&[whole, gap, states, backwards, early, late]);
     assert_eq!(all.invariants.defects, 5);
     insta::assert_snapshot!(all.invariants.example.as_ref().unwrap(), @"connection 0 request 7: its phases add up to 10 ns, its wall time is 15 ns");
-    assert_eq!(
-        all.before_arrival,
-        ClientTerm {
-            count: 2,
-            sum_ns: 100,
-            negative: 1
-        }
-    );
+    assert_eq!(all.before_arrival, ClientTerm { count: 2, sum_ns: 100, negative: 1 });
     assert_eq!(all.after_delivery.negative, 1);
 }
 
 #[test]
 fn violated_promises_of_a_run_are_told() {
-    let run = |ledger, conservation| Run {
-        ledger,
-        conservation,
-        ..Run::default()
-    };
+    let run = |ledger, conservation| Run { ledger, conservation, ..Run::default() };
     let violated = |run: Run| Invariants::default().violated(&run).join("\n");
 
-    let slack = Conservation {
-        traced_cpu_ns: 12_000_000,
-        schedstat_cpu_ns: 10_000_000,
-        ..Conservation::default()
-    };
-    assert_eq!(
-        violated(run(Ledger::default(), slack)),
-        "",
-        "2 ms are always allowed"
-    );
+    let slack =
+        Conservation { traced_cpu_ns: 12_000_000, schedstat_cpu_ns: 10_000_000, ..Conservation::default() };
+    assert_eq!(violated(run(Ledger::default(), slack)), "", "2 ms are always allowed");
     let share = Conservation {
         traced_run_queue_ns: 1_004_000_000,
         schedstat_run_delay_ns: 1_000_000_000,
         ..Conservation::default()
     };
-    assert_eq!(
-        violated(run(Ledger::default(), share)),
-        "",
-        "0.5 % are always allowed"
-    );
+    assert_eq!(violated(run(Ledger::default(), share)), "", "0.5 % are always allowed");
     let ledger = Ledger {
         sent: Some(10),
         traced: 7,

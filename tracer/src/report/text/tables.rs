@@ -3,8 +3,8 @@
 use super::{LISTED, listed};
 use crate::recording::Phase;
 use crate::report::{
-    Latency, Page, PhaseLatency, Row, StateMeans, SyscallPerRequest, counted, decimals, percent,
-    thousands, us,
+    Latency, Page, PhaseLatency, Row, StateMeans, SyscallPerRequest, counted, decimals, percent, thousands,
+    us,
 };
 
 /// Rows of a table before the rest is summed up.
@@ -15,11 +15,7 @@ const QUEUE_SPEAKS_OF_CONNECTIONS: f64 = 0.5;
 pub(super) fn cpu(page: &mut Page, row: &Row) {
     let cpu = &row.cpu;
     let line = |name: &str, ns: f64| {
-        let share = if cpu.total_ns > 0.0 {
-            ns / cpu.total_ns
-        } else {
-            0.0
-        };
+        let share = if cpu.total_ns > 0.0 { ns / cpu.total_ns } else { 0.0 };
         vec![name.to_owned(), us(ns), percent(share)]
     };
     let mut rows = vec![
@@ -35,18 +31,12 @@ pub(super) fn cpu(page: &mut Page, row: &Row) {
     if cpu.unfinished_ns > 0.0 {
         rows.insert(6, line("requests not traced in full", cpu.unfinished_ns));
     }
-    page.table(
-        "server CPU per request by phase (traced)",
-        &["", "us", "share"],
-        rows,
-    );
+    page.table("server CPU per request by phase (traced)", &["", "us", "share"], rows);
 }
 
 pub(super) fn latency(page: &mut Page, row: &Row) {
     let cells = |latency: &Latency| {
-        let p99 = latency
-            .p99_ns
-            .map_or("too few".to_owned(), |ns| us(ns as f64));
+        let p99 = latency.p99_ns.map_or("too few".to_owned(), |ns| us(ns as f64));
         [us(latency.mean_ns), us(latency.p50_ns as f64), p99]
     };
     let line = |phase: &PhaseLatency| {
@@ -69,10 +59,7 @@ pub(super) fn latency(page: &mut Page, row: &Row) {
     }
     if row.inferred_requests > 0 {
         let inferred = thousands(row.inferred_requests);
-        title.push_str(&format!(
-            "; {inferred} of {} with an inferred edge",
-            thousands(row.requests)
-        ));
+        title.push_str(&format!("; {inferred} of {} with an inferred edge", thousands(row.requests)));
     }
     let rows = seen_phases(row).map(line).collect();
     page.table(&title, &header, rows);
@@ -81,25 +68,17 @@ pub(super) fn latency(page: &mut Page, row: &Row) {
         ("body read in app", row.parts.body_read_ns),
         ("body wait in app", row.parts.body_wait_ns),
         ("gaps in write", row.parts.write_gap_ns),
-        (
-            "after delivery, outside the sum: write tail",
-            row.parts.write_tail_ns,
-        ),
+        ("after delivery, outside the sum: write tail", row.parts.write_tail_ns),
     ];
     let parts = parts.iter().filter(|part| part.1 > 0.0);
-    let parts: Vec<_> = parts
-        .map(|(name, ns)| format!("{name} {}", us(*ns)))
-        .collect();
+    let parts: Vec<_> = parts.map(|(name, ns)| format!("{name} {}", us(*ns))).collect();
     if !parts.is_empty() {
         page.line(4, &format!("of these, mean us: {}", parts.join(" · ")));
     }
     if let Some(accept) = row.accept_wait {
         let connections = counted(accept.connections, "connection");
         let mean = us(accept.mean_ns);
-        page.line(
-            4,
-            &format!("{connections} waited {mean} us for accept, mean"),
-        );
+        page.line(4, &format!("{connections} waited {mean} us for accept, mean"));
     }
     if row.queue_share > QUEUE_SPEAKS_OF_CONNECTIONS {
         page.line(
@@ -127,42 +106,17 @@ fn phase_name(phase: &PhaseLatency) -> String {
 
 pub(super) fn thread_states(page: &mut Page, row: &Row) {
     let line = |phase: &PhaseLatency| {
-        let StateMeans {
-            own_cpu_ns,
-            other_cpu_ns,
-            run_queue_ns,
-            blocked_ns,
-            unknown_ns,
-        } = phase.states;
-        let states = [
-            own_cpu_ns,
-            other_cpu_ns,
-            run_queue_ns,
-            blocked_ns,
-            unknown_ns,
-        ];
-        [phase_name(phase)]
-            .into_iter()
-            .chain(states.map(us))
-            .collect()
+        let StateMeans { own_cpu_ns, other_cpu_ns, run_queue_ns, blocked_ns, unknown_ns } = phase.states;
+        let states = [own_cpu_ns, other_cpu_ns, run_queue_ns, blocked_ns, unknown_ns];
+        [phase_name(phase)].into_iter().chain(states.map(us)).collect()
     };
     page.table(
         "latency by what the thread did, mean us per request",
-        &[
-            "",
-            "own CPU",
-            "other CPU",
-            "run queue",
-            "blocked",
-            "unknown",
-        ],
+        &["", "own CPU", "other CPU", "run queue", "blocked", "unknown"],
         seen_phases(row).map(line).collect(),
     );
     if !row.blocked_calls.is_empty() {
-        page.line(
-            4,
-            &format!("app blocked in {} (requests)", listed(&row.blocked_calls)),
-        );
+        page.line(4, &format!("app blocked in {} (requests)", listed(&row.blocked_calls)));
     }
 }
 
@@ -172,11 +126,7 @@ pub(super) fn holders(page: &mut Page, row: &Row) {
         return;
     }
     let rows = row.holders.iter().take(LISTED).map(|holder| {
-        let own = if holder.is_tracer {
-            " (tracer itself)"
-        } else {
-            ""
-        };
+        let own = if holder.is_tracer { " (tracer itself)" } else { "" };
         vec![
             format!("{}{own}", holder.name),
             holder.tid.to_string(),
@@ -185,11 +135,7 @@ pub(super) fn holders(page: &mut Page, row: &Row) {
         ]
     });
     let header = ["", "thread", "ms", "share"];
-    page.table(
-        "who held the core while the server waited for it",
-        &header,
-        rows.collect(),
-    );
+    page.table("who held the core while the server waited for it", &header, rows.collect());
 }
 
 pub(super) fn syscalls(page: &mut Page, row: &Row) {
@@ -207,10 +153,7 @@ pub(super) fn syscalls(page: &mut Page, row: &Row) {
         ]
     };
     let (shown, rest) = row.syscalls.split_at(row.syscalls.len().min(TABLE_ROWS));
-    let mut rows: Vec<_> = shown
-        .iter()
-        .map(|s| line(&s.name, std::slice::from_ref(s)))
-        .collect();
+    let mut rows: Vec<_> = shown.iter().map(|s| line(&s.name, std::slice::from_ref(s))).collect();
     if !rest.is_empty() {
         rows.push(line(&format!("{} others", rest.len()), rest));
     }
@@ -224,22 +167,11 @@ pub(super) fn syscalls(page: &mut Page, row: &Row) {
 pub(super) fn writes(page: &mut Page, row: &Row) {
     let writes = &row.writes;
     page.blank();
-    page.line(
-        2,
-        &format!("writes per response: {}", decimals(writes.mean, 3)),
-    );
-    let met: Vec<_> = writes
-        .per_response
-        .iter()
-        .filter(|responses| responses.count > 0)
-        .collect();
+    page.line(2, &format!("writes per response: {}", decimals(writes.mean, 3)));
+    let met: Vec<_> = writes.per_response.iter().filter(|responses| responses.count > 0).collect();
     let responses = met.iter().map(|met| {
         let plural = if met.name == "1" { "" } else { "s" };
-        format!(
-            "{} write{plural}: {}",
-            met.name,
-            counted(met.count, "response")
-        )
+        format!("{} write{plural}: {}", met.name, counted(met.count, "response"))
     });
     page.line(4, &responses.collect::<Vec<_>>().join(" · "));
     for call in &writes.calls {
@@ -255,10 +187,7 @@ pub(super) fn writes(page: &mut Page, row: &Row) {
         );
     }
     if writes.not_kept > 0 {
-        page.line(
-            4,
-            &format!("{}: call not kept", counted(writes.not_kept, "later write")),
-        );
+        page.line(4, &format!("{}: call not kept", counted(writes.not_kept, "later write")));
     }
     let one = &writes.one_write;
     if let (Some(fewest), Some(most)) = (one.fewest_iovecs, one.most_iovecs) {

@@ -83,12 +83,7 @@ fn a_run_that_held_everything() {
 
 #[test]
 fn a_run_of_other_peoples_traffic_that_broke_everything() {
-    let mut run = Run {
-        load: None,
-        rounds: Vec::new(),
-        server_cpus: Vec::new(),
-        ..run()
-    };
+    let mut run = Run { load: None, rounds: Vec::new(), server_cpus: Vec::new(), ..run() };
     run.name = "42 (node)".into();
     run.workload.clear();
     run.ended_early = "interrupted".into();
@@ -98,21 +93,9 @@ fn a_run_of_other_peoples_traffic_that_broke_everything() {
     run.conservation.schedstat_cpu_ns = 20_000_000;
     let mut two_writes = fixture::request(1);
     let calls = [
-        WriteCall {
-            call: WRITEV,
-            result: 118,
-            iovecs: 1,
-        },
-        WriteCall {
-            call: WRITE,
-            result: -11,
-            iovecs: 1,
-        },
-        WriteCall {
-            call: WRITE,
-            result: 47,
-            iovecs: 1,
-        },
+        WriteCall { call: WRITEV, result: 118, iovecs: 1 },
+        WriteCall { call: WRITE, result: -11, iovecs: 1 },
+        WriteCall { call: WRITE, result: 47, iovecs: 1 },
     ];
     leave_in(&mut two_writes, &calls);
     two_writes.client = None;
@@ -120,10 +103,7 @@ fn a_run_of_other_peoples_traffic_that_broke_everything() {
     two_writes.path = "/users/42".into();
     let mut broken = fixture::request(2);
     broken.states[Phase::App as usize].own_cpu_ns += 1;
-    broken.client = Some(ClientTimes {
-        send_ns: 0,
-        done_ns: u64::MAX / 2,
-    });
+    broken.client = Some(ClientTimes { send_ns: 0, done_ns: u64::MAX / 2 });
     let summary = summary([fixture::request(3), two_writes, broken]);
     insta::assert_snapshot!(report(vec![row(&run, &summary, None)]), @"
         42 (node): 34 requests/s · 6,666.7 us CPU per request · largest phase app (parse+handler) 63 % of
@@ -204,10 +184,7 @@ fn a_run_of_other_peoples_traffic_that_broke_everything() {
 
 #[test]
 fn several_servers_are_compared_and_the_client_bound_has_no_rank() {
-    let named = |name: &str| Run {
-        name: name.into(),
-        ..run()
-    };
+    let named = |name: &str| Run { name: name.into(), ..run() };
     let mut client_bound = named("builtin");
     for round in &mut client_bound.rounds {
         round.server_cpu_ns = round.load.elapsed_ns / 2;
@@ -215,16 +192,11 @@ fn several_servers_are_compared_and_the_client_bound_has_no_rank() {
         round.load.requests *= 3;
     }
     let mut slower = named("express");
-    slower
-        .rounds
-        .iter_mut()
-        .for_each(|round| round.load.requests /= 2);
+    slower.rounds.iter_mut().for_each(|round| round.load.requests /= 2);
     let mut failed = named("fastify");
     failed.rounds[0].load.errors = 12;
     failed.rounds[0].load.first_error = Some("status 404 instead of 200".into());
-    let rows: Vec<_> = [&client_bound, &slower, &run(), &failed]
-        .map(|run| row(run, &loaded(), None))
-        .into();
+    let rows: Vec<_> = [&client_bound, &slower, &run(), &failed].map(|run| row(run, &loaded(), None)).into();
     assert_eq!(rows[0].limit.by, LimitedBy::Client);
     assert!(rows[0].answer.starts_with("builtin hello: "));
     let text = report(rows);
@@ -246,11 +218,7 @@ fn several_servers_are_compared_and_the_client_bound_has_no_rank() {
 #[test]
 fn no_line_is_longer_than_100_columns() {
     let long = "a-very-long-name-of-a-server-with-no-blank-in-it-".repeat(5);
-    let mut run = Run {
-        name: long.clone(),
-        workload: format!("GET /{long}"),
-        ..run()
-    };
+    let mut run = Run { name: long.clone(), workload: format!("GET /{long}"), ..run() };
     run.notes = vec![format!("{long} {long}")];
     run.syscalls[0].name.clone_from(&long);
     run.holders[0].name.clone_from(&long);
@@ -258,12 +226,7 @@ fn no_line_is_longer_than_100_columns() {
     run.ledger.defects = u64::MAX;
     run.ledger.defect_example = Some(long.clone());
     run.environment.cpu_model.clone_from(&long);
-    for load in run
-        .rounds
-        .iter_mut()
-        .map(|round| &mut round.load)
-        .chain(&mut run.load)
-    {
+    for load in run.rounds.iter_mut().map(|round| &mut round.load).chain(&mut run.load) {
         load.latency.max_ns = u64::MAX;
         load.latency.p50_ns = u64::MAX;
         load.connections = u32::MAX;
@@ -271,30 +234,16 @@ fn no_line_is_longer_than_100_columns() {
     let mut request = fixture::request(1);
     request.path = format!("/{long}").into();
     let summary = summary([request, fixture::request(2)]);
-    let text = report(vec![
-        row(&run, &summary, Some(&summary)),
-        row(&run, &summary, None),
-    ]);
+    let text = report(vec![row(&run, &summary, Some(&summary)), row(&run, &summary, None)]);
     for line in text.lines() {
-        assert!(
-            line.chars().count() <= 100,
-            "{} columns: {line}",
-            line.chars().count()
-        );
+        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         assert_eq!(line, line.trim_end());
     }
 }
 
 #[test]
 fn a_run_without_requests_says_so() {
-    let text = report(vec![row(
-        &Run {
-            name: "idle".into(),
-            ..Run::default()
-        },
-        &summary([]),
-        None,
-    )]);
+    let text = report(vec![row(&Run { name: "idle".into(), ..Run::default() }, &summary([]), None)]);
     assert!(text.starts_with("idle: no request was seen\n"), "{text}");
 }
 
