@@ -28,8 +28,8 @@ pub enum Counter {
     UnmatchedExit = 3,
     /// The fd cache was full: the fd was looked up anew (slower, not lost).
     FdCacheFull = 4,
-    /// A read or write on a connection whose socket could not be found.
-    SocketNotFound = 5,
+    /// A read that began a request was refused by the full ring: that request is lost.
+    RequestsNotRecorded = 5,
     /// A wake-up was not seen: that run-queue wait is counted as blocked.
     WakeupNotSeen = 6,
     /// A head could not be read from user memory.
@@ -50,12 +50,14 @@ pub enum Counter {
     SwitchesPreempted = 14,
     /// The table of run-queue holders was full.
     HoldersFull = 15,
-    /// Read-class calls on UNIX or other non-TCP sockets.
-    OtherSocketCalls = 16,
+    /// Sockets other than TCP (UNIX, UDP) that the target read or wrote: not covered.
+    OtherSockets = 16,
+    /// A read that began a request on a connection for which no slot was left: that request is lost.
+    RequestsWithoutSlot = 17,
 }
 
 /// Number of [`Counter`]s.
-pub const COUNTERS: u32 = 17;
+pub const COUNTERS: u32 = 18;
 
 impl Counter {
     /// Every counter, in order.
@@ -65,7 +67,7 @@ impl Counter {
         Self::ThreadsFull,
         Self::UnmatchedExit,
         Self::FdCacheFull,
-        Self::SocketNotFound,
+        Self::RequestsNotRecorded,
         Self::WakeupNotSeen,
         Self::HeadNotRead,
         Self::OtherTcpCalls,
@@ -76,7 +78,8 @@ impl Counter {
         Self::SwitchesBlocked,
         Self::SwitchesPreempted,
         Self::HoldersFull,
-        Self::OtherSocketCalls,
+        Self::OtherSockets,
+        Self::RequestsWithoutSlot,
     ];
 }
 

@@ -8,3 +8,18 @@ pub mod counters;
 pub mod heads;
 pub mod records;
 pub mod settings;
+
+#[cfg(feature = "user")]
+mod pod {
+    use crate::{
+        counters::{Holder, SyscallCounter},
+        settings::Offsets,
+    };
+
+    // SAFETY: `repr(C)`, plain integers, no padding that is read.
+    unsafe impl aya::Pod for Holder {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for SyscallCounter {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for Offsets {}
+}

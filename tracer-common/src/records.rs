@@ -77,6 +77,18 @@ pub struct Sleep {
     pub waker_tid: u32,
 }
 
+/// Bytes became readable on a receive queue that was empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Arrival {
+    /// When. Zero: not seen.
+    pub ns: u64,
+    /// The socket's `copied_seq` then: where the arrived bytes begin.
+    pub sequence: u32,
+    /// Padding.
+    pub reserved: u32,
+}
+
 /// One read-class or write-class call on a connection, from entry to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -103,7 +115,7 @@ pub struct Edge {
     pub result: i64,
     /// iovec count for readv, writev, sendmsg, recvmsg; 1 for one buffer; 0 for sendfile and splice.
     pub iovecs: u32,
-    /// The server's port and the client's, host byte order.
+    /// The server's port, host byte order.
     pub local_port: u16,
     /// The client's port, host byte order.
     pub remote_port: u16,
@@ -115,22 +127,24 @@ pub struct Edge {
     pub exit_run_queue_ns: u64,
     /// The thread's last sleep that ended before this record was written.
     pub sleep: Sleep,
-    /// Reads: when bytes first became readable on an empty queue. Zero: not seen.
-    pub ready_ns: u64,
+    /// Reads: the newest arrival on an empty receive queue.
+    pub arrival: Arrival,
+    /// Reads: the one before it (the newest may already belong to later bytes than this read took).
+    pub previous_arrival: Arrival,
     /// Reads: when bytes last became readable. Zero: not seen.
     pub last_ready_ns: u64,
-    /// Reads: the socket's `copied_seq` at `ready_ns`.
-    pub ready_sequence: u32,
     /// Reads: `rcv_nxt` at `last_ready_ns`. Writes: `write_seq` at exit.
     pub end_sequence: u32,
+    /// Writes: bytes not handed to the device yet at exit (`write_seq` - `snd_nxt`).
+    pub unsent_bytes: u32,
     /// Writes: when the peer's socket was told of the last byte, inside this call. Zero: not inside this call.
     pub delivered_ns: u64,
     /// Writes: the thread's `cpu_ns` at `delivered_ns`.
     pub delivered_cpu_ns: u64,
-    /// Writes: bytes not handed to the device yet at exit (`write_seq` - `snd_nxt`).
-    pub unsent_bytes: u32,
     /// Bytes used in `head`.
     pub head_len: u32,
+    /// Padding.
+    pub reserved: u32,
     /// First bytes of the call's first buffer.
     pub head: [u8; HEAD_BYTES],
 }
@@ -200,5 +214,5 @@ from_bytes!(Lifecycle);
 // The BPF object is committed: a silent change of layout would make it disagree with user space.
 const _: () = assert!(size_of::<ThreadClock>() == 32);
 const _: () = assert!(size_of::<Sleep>() == 48);
-const _: () = assert!(size_of::<Edge>() == 296);
+const _: () = assert!(size_of::<Edge>() == 320);
 const _: () = assert!(size_of::<Lifecycle>() == 56);

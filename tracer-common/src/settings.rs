@@ -46,6 +46,48 @@ pub struct Offsets {
     pub tcp_write_seq: u32,
     /// `tcp_sock.snd_nxt`
     pub tcp_snd_nxt: u32,
+    /// `sk_buff.sk`
+    pub skb_sk: u32,
+    /// `sk_buff.head`
+    pub skb_head: u32,
+    /// `sk_buff.data`
+    pub skb_data: u32,
+    /// `sk_buff.len`
+    pub skb_len: u32,
+    /// `sk_buff.transport_header`
+    pub skb_transport_header: u32,
+}
+
+impl Offsets {
+    /// Placeholder until user space sets the real ones.
+    pub const ZERO: Self = Self {
+        task_tgid: 0,
+        task_pid: 0,
+        task_comm: 0,
+        task_files: 0,
+        task_signal: 0,
+        signal_live: 0,
+        files_fdt: 0,
+        fdtable_max_fds: 0,
+        fdtable_fd: 0,
+        file_private_data: 0,
+        socket_file: 0,
+        socket_sk: 0,
+        sock_family: 0,
+        sock_state: 0,
+        sock_num: 0,
+        sock_dport: 0,
+        sock_protocol: 0,
+        tcp_copied_seq: 0,
+        tcp_rcv_nxt: 0,
+        tcp_write_seq: 0,
+        tcp_snd_nxt: 0,
+        skb_sk: 0,
+        skb_head: 0,
+        skb_data: 0,
+        skb_len: 0,
+        skb_transport_header: 0,
+    };
 }
 
 /// Threads followed at once.
@@ -58,5 +100,5 @@ pub const DEFAULT_MAX_CONNECTIONS: u32 = 16_384;
 pub const DEFAULT_RING_BYTES: u32 = 32 << 20;
 /// Syscall numbers counted; a larger one is counted as the last.
 pub const SYSCALL_SLOTS: u32 = 512;
-/// Words in the bitmap of target process ids (a filter: a set bit says "perhaps").
-pub const PROCESS_BITMAP_WORDS: u32 = 1_024;
+/// Bytes in the filter of target process ids.
+pub const PROCESS_FILTER_SLOTS: u32 = 65_536;

@@ -1,1 +1,330 @@
-//! To be written.
+//! The kernel side, owned: the BPF object loaded, its programs attached, its maps read. Dropping it removes everything.
+
+pub mod hooks;
+pub mod offsets;
+pub mod reader;
+
+use std::{collections::BTreeSet, io};
+
+use anyhow::{Context, Result, anyhow, bail};
+use aya::{
+    Btf, Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues, Queue},
+    programs::{BtfTracePoint, Program, ProgramError, tp_btf::BtfTracePointLinkId},
+};
+use tracer_common::{
+    counters::{Counter, Holder, SyscallCounter},
+    settings::{
+        DEFAULT_MAX_CONNECTIONS, DEFAULT_RING_BYTES, MAX_THREADS, PROCESS_FILTER_SLOTS, SYSCALL_SLOTS,
+    },
+};
+
+use crate::recording::{HolderTotals, SyscallTotals};
+use hooks::{Detail, HOOKS, Hook, Need};
+use offsets::KernelTypes;
+
+/// The committed BPF object, built from `tracer-ebpf` by `cargo xtask build-ebpf`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("tracer.bpf.o");
+
+/// What to load.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Connections followed at once.
+    pub max_connections: u32,
+    /// Size of the ring buffer, a power of two of pages.
+    pub ring_bytes: u32,
+    /// Detail asked for.
+    pub details: BTreeSet<Detail>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            ring_bytes: DEFAULT_RING_BYTES,
+            details: BTreeSet::new(),
+        }
+    }
+}
+
+/// Run time of one program, from the kernel's statistics.
+#[derive(Clone, Debug)]
+pub struct ProgramRuns {
+    /// Name of the program.
+    pub name: String,
+    /// Nanoseconds run.
+    pub run_ns: u64,
+    /// Times run.
+    pub runs: u64,
+}
+
+/// The loaded programs.
+pub struct Probes {
+    bpf: Ebpf,
+    hooks: Vec<&'static Hook>,
+    links: Vec<(&'static str, BtfTracePointLinkId)>,
+}
+
+impl Probes {
+    /// Loads every program that is required or asked for. Nothing is attached yet.
+    pub fn load(options: &Options) -> Result<Self> {
+        let types = KernelTypes::of_running_kernel()?;
+        let hooks = wanted_hooks(&types, &options.details)?;
+        let offsets = types.offsets()?;
+        let btf = Btf::from_sys_fs().context("cannot read the kernel's type information")?;
+        let connections = options.max_connections;
+        let mut bpf = EbpfLoader::new()
+            .btf(Some(&btf))
+            .override_global("OFFSETS", &offsets, true)
+            .map_max_entries("CONNECTIONS", connections)
+            .map_max_entries("FREE_CONNECTIONS", connections)
+            .map_max_entries("SOCKETS", connections)
+            .map_max_entries("FDS", connections.saturating_mul(4))
+            .map_max_entries("RECORDS", options.ring_bytes)
+            .load(OBJECT)
+            .map_err(|error| not_loaded(error.into()))?;
+        for hook in &hooks {
+            program(&mut bpf, hook.name)?
+                .load(hook.name, &btf)
+                .map_err(|error| not_loaded(program_error(hook.name, &error)))?;
+        }
+        let mut probes = Self { bpf, hooks, links: Vec::new() };
+        probes.fill_free_slots("FREE_CONNECTIONS", connections)?;
+        probes.fill_free_slots("FREE_THREADS", MAX_THREADS)?;
+        Ok(probes)
+    }
+
+    /// Attaches every loaded program, then makes every CPU switch once, so that running target threads are known.
+    pub fn attach(&mut self) -> Result<()> {
+        for hook in self.hooks.clone() {
+            let link = program(&mut self.bpf, hook.name)?
+                .attach()
+                .map_err(|error| program_error(hook.name, &error))?;
+            self.links.push((hook.name, link));
+        }
+        switch_every_cpu()
+    }
+
+    /// Detaches every program: the syscall hooks first, the scheduler last.
+    pub fn detach(&mut self) -> Result<()> {
+        while let Some((name, link)) = self.links.pop() {
+            program(&mut self.bpf, name)?.detach(link).map_err(|error| program_error(name, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a process to the target; children it forks later join by themselves.
+    pub fn add_process(&mut self, process_id: u32) -> Result<()> {
+        HashMap::<_, u32, u32>::try_from(self.map_mut("PROCESSES")?)?.insert(process_id, 1, 0)?;
+        Array::<_, u8>::try_from(self.map_mut("MAY_BE_TARGET")?)?.set(
+            process_id % PROCESS_FILTER_SLOTS,
+            1,
+            0,
+        )?;
+        Ok(())
+    }
+
+    /// Says that the target serves a port, so that connections to it are followed from their handshake.
+    pub fn serve_port(&mut self, port: u16) -> Result<()> {
+        Ok(Array::<_, u8>::try_from(self.map_mut("SERVED_PORTS")?)?.set(u32::from(port), 1, 0)?)
+    }
+
+    /// Takes the ring buffer's reading end. Once only.
+    pub fn take_reader(&mut self) -> Result<reader::Reader> {
+        let map =
+            self.bpf.take_map("RECORDS").ok_or_else(|| anyhow!("the records' ring was taken already"))?;
+        reader::Reader::new(map)
+    }
+
+    /// Every counter, summed over CPUs, in the order of [`Counter::ALL`].
+    pub fn counters(&self) -> Result<Vec<(Counter, u64)>> {
+        let counts = PerCpuArray::<_, u64>::try_from(self.map("COUNTS")?)?;
+        Counter::ALL
+            .iter()
+            .map(|&counter| Ok((counter, counts.get(&(counter as u32), 0)?.iter().sum())))
+            .collect()
+    }
+
+    /// Every syscall that returned at least once, most frequent first.
+    pub fn syscalls(&self) -> Result<Vec<SyscallTotals>> {
+        let counters = PerCpuArray::<_, SyscallCounter>::try_from(self.map("SYSCALLS")?)?;
+        let mut totals = Vec::new();
+        for number in 0..SYSCALL_SLOTS {
+            let sum = add_up(&counters.get(&number, 0)?);
+            if sum.calls > 0 {
+                totals.push(SyscallTotals {
+                    name: syscall_name(number),
+                    calls: sum.calls,
+                    eagain: sum.eagain,
+                    wall_ns: sum.wall_ns,
+                    cpu_ns: sum.cpu_ns,
+                });
+            }
+        }
+        totals.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
+        Ok(totals)
+    }
+
+    /// Who held a CPU while the target waited, longest first.
+    pub fn holders(&self) -> Result<Vec<HolderTotals>> {
+        let own_process = std::process::id();
+        let holders = HashMap::<_, u32, Holder>::try_from(self.map("HOLDERS")?)?;
+        let mut totals = Vec::new();
+        for entry in holders.iter() {
+            let (tid, holder) = entry?;
+            let name = String::from_utf8_lossy(&holder.comm).trim_end_matches('\0').to_owned();
+            totals.push(HolderTotals {
+                tid,
+                process_id: holder.tgid,
+                name,
+                held_ns: holder.held_ns,
+                is_tracer: holder.tgid == own_process,
+            });
+        }
+        totals.sort_by_key(|holder| std::cmp::Reverse(holder.held_ns));
+        Ok(totals)
+    }
+
+    /// Run time of each attached program so far; zero unless the kernel keeps run-time statistics.
+    pub fn program_runs(&self) -> Result<Vec<ProgramRuns>> {
+        self.hooks
+            .iter()
+            .map(|hook| {
+                let program = self.bpf.program(hook.name).ok_or_else(|| missing_program(hook.name))?;
+                let info = program.info()?;
+                Ok(ProgramRuns {
+                    name: hook.name.to_owned(),
+                    run_ns: info.run_time().as_nanos() as u64,
+                    runs: info.run_count(),
+                })
+            })
+            .collect()
+    }
+
+    /// Bytes of kernel memory the maps take, as the kernel counts them (`memlock` in the map's fdinfo).
+    pub fn map_bytes(&self) -> u64 {
+        self.bpf.maps().filter_map(|(_, map)| map_memory_bytes(map)).sum()
+    }
+
+    fn fill_free_slots(&mut self, name: &str, slots: u32) -> Result<()> {
+        let mut free = Queue::<_, u32>::try_from(self.map_mut(name)?)?;
+        // Slot 0 means "none" and is never handed out.
+        for slot in 1..slots {
+            free.push(slot, 0)?;
+        }
+        Ok(())
+    }
+
+    fn map(&self, name: &str) -> Result<&aya::maps::Map> {
+        self.bpf.map(name).ok_or_else(|| anyhow!("the BPF object has no map {name}"))
+    }
+
+    fn map_mut(&mut self, name: &str) -> Result<&mut aya::maps::Map> {
+        self.bpf.map_mut(name).ok_or_else(|| anyhow!("the BPF object has no map {name}"))
+    }
+}
+
+/// The required hooks and those of the details asked for; a missing one is one clear sentence.
+fn wanted_hooks(types: &KernelTypes, details: &BTreeSet<Detail>) -> Result<Vec<&'static Hook>> {
+    let wanted = HOOKS.iter().filter(|hook| match hook.need {
+        Need::Required => true,
+        Need::OnRequest(detail) => details.contains(&detail),
+    });
+    wanted
+        .map(|hook| {
+            if types.has_tracepoint(hook.name) {
+                return Ok(hook);
+            }
+            bail!(
+                "this kernel ({}) has no tracepoint {}, which tracer needs ({}); run Linux 6.12 or later",
+                rustix::system::uname().release().to_string_lossy(),
+                hook.name,
+                hook.lost_without
+            )
+        })
+        .collect()
+}
+
+fn program<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint> {
+    let program: &mut Program = bpf.program_mut(name).ok_or_else(|| missing_program(name))?;
+    program.try_into().with_context(|| format!("the BPF program {name} is not a BTF tracepoint"))
+}
+
+fn missing_program(name: &str) -> anyhow::Error {
+    anyhow!("the embedded BPF object has no program {name}; rebuild it with `cargo xtask build-ebpf`")
+}
+
+/// The verifier's last lines always; they say what it did not like.
+fn program_error(name: &str, error: &ProgramError) -> anyhow::Error {
+    if let ProgramError::LoadError { io_error, verifier_log } = error {
+        let log = verifier_log.to_string();
+        let last: Vec<&str> = log.lines().rev().take(12).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        return anyhow!("the kernel refused the BPF program {name}: {io_error}\n{}", last.join("\n"));
+    }
+    anyhow!("BPF program {name}: {error}")
+}
+
+fn not_loaded(error: anyhow::Error) -> anyhow::Error {
+    let denied = error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied)
+    });
+    if denied {
+        error.context("loading BPF programs is not permitted; run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE")
+    } else {
+        error.context("the BPF programs could not be loaded")
+    }
+}
+
+fn add_up(values: &PerCpuValues<SyscallCounter>) -> SyscallCounter {
+    values.iter().fold(SyscallCounter::default(), |sum, value| SyscallCounter {
+        calls: sum.calls + value.calls,
+        eagain: sum.eagain + value.eagain,
+        wall_ns: sum.wall_ns + value.wall_ns,
+        cpu_ns: sum.cpu_ns + value.cpu_ns,
+    })
+}
+
+/// A syscall's name; its number where it has none we know.
+pub fn syscall_name(number: u32) -> String {
+    syscalls::Sysno::new(number as usize)
+        .map_or_else(|| format!("syscall_{number}"), |call| call.name().to_owned())
+}
+
+/// Makes every CPU switch to this process once and back: who ran there is known afterwards, and its time is counted.
+pub fn switch_every_cpu() -> Result<()> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    std::thread::spawn(|| -> Result<()> {
+        let online = sched_getaffinity(None).context("cannot read this thread's CPU affinity")?;
+        for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| online.is_set(cpu)) {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            sched_setaffinity(None, &only).with_context(|| format!("cannot move to CPU {cpu}"))?;
+            // Asleep and back: the switch happened even when this thread was on that CPU already.
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        Ok(())
+    })
+    .join()
+    .map_err(|_| anyhow!("the thread that visits every CPU panicked"))?
+}
+
+fn map_memory_bytes(map: &aya::maps::Map) -> Option<u64> {
+    let data: &MapData = map_data(map)?;
+    use std::os::fd::{AsFd, AsRawFd};
+    let info =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", data.fd().as_fd().as_raw_fd())).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok())
+}
+
+fn map_data(map: &aya::maps::Map) -> Option<&MapData> {
+    use aya::maps::Map;
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::Queue(data)
+        | Map::RingBuf(data) => Some(data),
+        _ => None,
+    }
+}

@@ -282,7 +282,8 @@ impl Ledger {
 
     /// Lost requests over all requests, 0..=1.
     pub fn loss_share(&self) -> f64 {
-        let lost = self.lost_ring_full + self.lost_connections_full + self.unexplained().unwrap_or(0).unsigned_abs();
+        let lost =
+            self.lost_ring_full + self.lost_connections_full + self.unexplained().unwrap_or(0).unsigned_abs();
         let all = self.sent.unwrap_or(self.traced + lost).max(1);
         lost as f64 / all as f64
     }

@@ -1,0 +1,196 @@
+//! Threads of the target: their clocks, their sleep, and the one syscall each is in.
+//!
+//! Threads live in slots of an array; a hash finds a slot by thread id at a switch or wake-up, and a per-CPU slot
+//! number, set at every switch, finds the running thread without any look-up. Single writer: a thread's own hooks run
+//! on its CPU; a waker writes only the sleep fields, and only while the thread is off its CPU.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, PerCpuArray, Queue},
+};
+use tracer_common::{
+    counters::Counter,
+    records::{Sleep, ThreadClock},
+    settings::MAX_THREADS,
+};
+
+use crate::{counters, kernel::Task, processes};
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Thread {
+    pub tid: u32,
+    pub tgid: u32,
+    /// On a CPU since; zero: off.
+    pub running_since_ns: u64,
+    /// On a run queue since; zero: not waiting for a CPU.
+    pub runnable_since_ns: u64,
+    pub clock: ThreadClock,
+    pub sleep: Sleep,
+    pub call: Call,
+}
+
+/// The syscall a thread is in.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// Its number plus one; zero: in none.
+    pub number_plus_one: u32,
+    pub fd: u32,
+    pub enter_ns: u64,
+    pub enter_cpu_ns: u64,
+    pub enter_run_queue_ns: u64,
+    pub buffer: u64,
+    pub length: u64,
+    pub flags: u64,
+    pub write: Write,
+}
+
+/// A write in progress on a connection, and what happened to its bytes so far.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Write {
+    /// Slot of the connection plus one; zero: not a write on a connection.
+    pub slot_plus_one: u32,
+    pub sequence: u32,
+    pub connection_id: u64,
+    pub sock: u64,
+    pub local_port: u16,
+    pub remote_port: u16,
+    /// `rcv_nxt` of the peer at `delivered_ns`.
+    pub delivered_sequence: u32,
+    pub delivered_ns: u64,
+    pub delivered_cpu_ns: u64,
+}
+
+#[map]
+static THREADS: Array<Thread> = Array::with_max_entries(MAX_THREADS, 0);
+#[map]
+static THREAD_SLOTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_THREADS, 0);
+/// Slots nobody uses; filled by user space. Slot 0 is never handed out: it means "no target thread".
+#[map]
+static FREE_THREADS: Queue<u32> = Queue::with_max_entries(MAX_THREADS, 0);
+/// The slot of the thread on this CPU.
+#[map]
+static RUNNING: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+
+impl Thread {
+    /// On-CPU nanoseconds up to `now_ns`, for the running thread.
+    #[inline(always)]
+    pub fn cpu_ns(&self, now_ns: u64) -> u64 {
+        self.clock.cpu_ns + now_ns.wrapping_sub(self.running_since_ns)
+    }
+}
+
+#[inline(always)]
+pub fn running_slot() -> Option<&'static mut u32> {
+    // SAFETY: this CPU's own value; switches of one CPU do not overlap.
+    RUNNING.get_ptr_mut(0).map(|slot| unsafe { &mut *slot })
+}
+
+#[inline(always)]
+pub fn at(slot: u32) -> Option<&'static mut Thread> {
+    // SAFETY: map memory lives as long as the program; see the single-writer rule above.
+    THREADS.get_ptr_mut(slot).map(|thread| unsafe { &mut *thread })
+}
+
+/// The target thread on this CPU, if the running thread is one.
+#[inline(always)]
+pub fn running() -> Option<&'static mut Thread> {
+    match RUNNING.get(0) {
+        Some(&slot) if slot != 0 => at(slot),
+        _ => None,
+    }
+}
+
+/// The slot of a task, if it is a target's; a thread seen for the first time gets one.
+#[inline(always)]
+pub fn slot_of(task: Task) -> Option<u32> {
+    let tgid = task.tgid();
+    if !processes::may_contain(tgid) {
+        return None;
+    }
+    let tid = task.tid();
+    if let Some(slot) = THREAD_SLOTS.get_ptr(tid) {
+        // SAFETY: values are written once, at insertion.
+        return Some(unsafe { *slot });
+    }
+    if !processes::contains(tgid) {
+        return None;
+    }
+    let Ok(Some(slot)) = FREE_THREADS.pop() else {
+        counters::count(Counter::ThreadsFull);
+        return None;
+    };
+    let thread = at(slot)?;
+    *thread = Thread::ZERO;
+    thread.tid = tid;
+    thread.tgid = tgid;
+    if THREAD_SLOTS.insert(tid, slot, 0).is_err() {
+        counters::count(Counter::ThreadsFull);
+        let _ = FREE_THREADS.push(slot, 0);
+        return None;
+    }
+    Some(slot)
+}
+
+/// Forgets a thread that has left its CPU for the last time.
+#[inline(always)]
+pub fn forget(tid: u32, slot: u32) {
+    if THREAD_SLOTS.remove(tid).is_ok() {
+        let _ = FREE_THREADS.push(slot, 0);
+    }
+}
+
+/// The thread that took over another's id in exec keeps its slot under the new id.
+#[inline(always)]
+pub fn renamed(old_tid: u32, new_tid: u32) {
+    let Some(slot) = THREAD_SLOTS.get_ptr(old_tid) else { return };
+    // SAFETY: as in `slot_of`.
+    let slot = unsafe { *slot };
+    if let Some(thread) = at(slot) {
+        thread.tid = new_tid;
+    }
+    let _ = THREAD_SLOTS.remove(old_tid);
+    let _ = THREAD_SLOTS.insert(new_tid, slot, 0);
+}
+
+impl Thread {
+    const ZERO: Self = Self {
+        tid: 0,
+        tgid: 0,
+        running_since_ns: 0,
+        runnable_since_ns: 0,
+        clock: ThreadClock { cpu_ns: 0, run_queue_ns: 0, syscall_cpu_ns: 0, syscalls: 0 },
+        sleep: Sleep {
+            blocked_at_ns: 0,
+            waking_ns: 0,
+            runnable_ns: 0,
+            running_ns: 0,
+            cpu_ns: 0,
+            call_plus_one: 0,
+            waker_tid: 0,
+        },
+        call: Call {
+            number_plus_one: 0,
+            fd: 0,
+            enter_ns: 0,
+            enter_cpu_ns: 0,
+            enter_run_queue_ns: 0,
+            buffer: 0,
+            length: 0,
+            flags: 0,
+            write: Write {
+                slot_plus_one: 0,
+                sequence: 0,
+                connection_id: 0,
+                sock: 0,
+                local_port: 0,
+                remote_port: 0,
+                delivered_sequence: 0,
+                delivered_ns: 0,
+                delivered_cpu_ns: 0,
+            },
+        },
+    };
+}

@@ -1,0 +1,450 @@
+//! One request and its response as records come in, and its attribution when it is over.
+
+use std::sync::Arc;
+
+use tracer_common::records::{Edge, edge_flags};
+
+use super::{
+    head::RequestHead,
+    thread::{Cpu, Threads},
+};
+use crate::recording::{Grade, Phase, Request, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
+
+/// Acceptance of the connection, for its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acceptance {
+    /// When the accept call returned.
+    pub exit_ns: u64,
+}
+
+/// A request whose first byte has been read.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    request: RequestHead,
+    index: u32,
+    first_byte_ns: u64,
+    accept_exit_ns: u64,
+    behind_end_ns: u64,
+    grade: Grade,
+    first_read: Edge,
+    /// The read that completed the head.
+    head_read: Edge,
+    head_read_cpu_ns: u64,
+    head_is_whole: bool,
+    reads: u32,
+    bytes_in: u64,
+    body_read_ns: u64,
+    body_wait_ns: u64,
+    last_read_exit_ns: u64,
+    queue_states: ThreadStates,
+    wakeup_ns: u64,
+    app_cpu: Cpu,
+    response: Option<Response>,
+    read_cpu_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Response {
+    status: u16,
+    first: Edge,
+    last: Edge,
+    writes: u32,
+    writes_eagain: u32,
+    calls: [WriteCall; WRITES_KEPT],
+    calls_len: u8,
+    bytes_out: u64,
+    gap_ns: u64,
+    cpu_ns: u64,
+    drained_ns: u64,
+}
+
+/// What began a request, gathered by the connection.
+pub struct Beginning {
+    /// Method and path.
+    pub request: RequestHead,
+    /// Ordinal on the connection.
+    pub index: u32,
+    /// When its first byte became readable; zero: not seen.
+    pub first_byte_ns: u64,
+    /// Acceptance, when this is the connection's first request.
+    pub acceptance: Option<Acceptance>,
+    /// End of the previous response, when that was still open as the first byte came.
+    pub behind_end_ns: u64,
+    /// How sure the beginning is.
+    pub grade: Grade,
+}
+
+impl Exchange {
+    /// Opens with the read that took the first byte.
+    pub fn begin(beginning: Beginning, read: &Edge, threads: &Threads) -> Self {
+        let seen = beginning.first_byte_ns != 0;
+        let first_byte_ns = if seen { beginning.first_byte_ns.min(read.exit_ns) } else { read.enter_ns };
+        let accept_exit_ns = beginning.acceptance.map_or(0, |acceptance| acceptance.exit_ns);
+        let queue_from_ns = first_byte_ns.max(accept_exit_ns).max(beginning.behind_end_ns);
+        let (queue_states, wakeup_ns) = queue_states(queue_from_ns, read, threads);
+        let head = kept_head(read);
+        Self {
+            request: beginning.request,
+            index: beginning.index,
+            first_byte_ns,
+            accept_exit_ns,
+            behind_end_ns: beginning.behind_end_ns,
+            grade: if seen { beginning.grade } else { Grade::Inferred },
+            first_read: *read,
+            head_read: *read,
+            head_read_cpu_ns: call_cpu_ns(read),
+            head_is_whole: has_blank_line(head) || read.result as usize > head.len(),
+            reads: 1,
+            bytes_in: read.result as u64,
+            body_read_ns: 0,
+            body_wait_ns: 0,
+            last_read_exit_ns: read.exit_ns,
+            queue_states,
+            wakeup_ns,
+            app_cpu: Cpu::default(),
+            response: None,
+            read_cpu_ns: call_cpu_ns(read),
+        }
+    }
+
+    /// A later read of the same request: the rest of its head, or its body.
+    pub fn read_on(&mut self, read: &Edge) {
+        self.reads += 1;
+        self.bytes_in += read.result as u64;
+        self.read_cpu_ns += call_cpu_ns(read);
+        if self.response.is_some() {
+            return; // late body: outside the sum
+        }
+        if self.head_is_whole {
+            if kept_head(&self.head_read).len() < self.head_read.result as usize && self.awaits_no_body() {
+                self.grade = Grade::Inferred; // the head was longer than what is kept of it: where it ended is a guess
+            }
+            self.body_read_ns += read.exit_ns.saturating_sub(read.enter_ns.max(self.last_read_exit_ns));
+            self.body_wait_ns += read.enter_ns.saturating_sub(self.last_read_exit_ns);
+        } else {
+            self.head_read = *read;
+            self.head_read_cpu_ns = self.read_cpu_ns;
+            self.head_is_whole =
+                has_blank_line(kept_head(read)) || read.result as usize > kept_head(read).len();
+        }
+        self.last_read_exit_ns = read.exit_ns;
+    }
+
+    /// A write of its response.
+    pub fn write(&mut self, write: &Edge) {
+        let response = self.response.get_or_insert_with(|| Response {
+            status: 0,
+            first: *write,
+            last: *write,
+            writes: 0,
+            writes_eagain: 0,
+            calls: [WriteCall::default(); WRITES_KEPT],
+            calls_len: 0,
+            bytes_out: 0,
+            gap_ns: 0,
+            cpu_ns: 0,
+            drained_ns: 0,
+        });
+        if let Some(kept) = response.calls.get_mut(usize::from(response.calls_len)) {
+            *kept = WriteCall { call: write.call, result: write.result, iovecs: write.iovecs };
+            response.calls_len += 1;
+        }
+        response.gap_ns += write.enter_ns.saturating_sub(response.last.exit_ns);
+        response.cpu_ns += call_cpu_ns(write);
+        if response.status == 0 || response.status < 200 {
+            let status = super::head::status(kept_head(write));
+            if status != 0 {
+                response.status = status;
+            }
+        }
+        if write.result >= 0 {
+            response.writes += u32::from(write.result > 0);
+            response.bytes_out += write.result as u64;
+        } else {
+            response.writes_eagain += u32::from(write.result == -i64::from(libc::EAGAIN));
+        }
+        response.last = *write;
+    }
+
+    /// Unsent bytes up to `end_sequence` reached the device.
+    pub fn drained(&mut self, at_ns: u64, end_sequence: u32) {
+        if let Some(response) = &mut self.response
+            && end_sequence.wrapping_sub(response.last.end_sequence) as i32 >= 0
+        {
+            response.drained_ns = at_ns;
+        }
+    }
+
+    /// CPU of a stretch between calls that belongs to this request.
+    pub fn charge(&mut self, cpu: Cpu) {
+        match &mut self.response {
+            Some(response) => response.cpu_ns += cpu.total_ns(),
+            None => {
+                self.app_cpu.user_ns += cpu.user_ns;
+                self.app_cpu.syscall_ns += cpu.syscall_ns;
+            }
+        }
+    }
+
+    /// Something of the response was written.
+    pub fn answered(&self) -> bool {
+        self.response.as_ref().is_some_and(|response| response.writes > 0)
+    }
+
+    /// A final (not 1xx) status was written.
+    pub fn has_final_status(&self) -> bool {
+        self.response.as_ref().is_some_and(|response| response.status >= 200)
+    }
+
+    /// The request has no body by its method, and its head is whole: what is read next is the next request.
+    pub fn awaits_no_body(&self) -> bool {
+        self.head_is_whole && matches!(&*self.request.method, "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE")
+    }
+
+    /// End of the response as known so far.
+    pub fn end_ns(&self) -> u64 {
+        self.response.as_ref().map_or(0, |response| response.end_ns())
+    }
+
+    /// Lays the phases end to end. `Err` names a difference that came out negative: a defect.
+    pub fn attribute(self, local_port: u16, remote_port: u16) -> Result<Request, String> {
+        let Some(response) = &self.response else {
+            return Err("a request without a response".into());
+        };
+        let (first, last) = (&response.first, &response.last);
+        let mut grade = self.grade;
+        let cuts = self.cuts(response, &mut grade);
+        let mut phases_ns = [0; 7];
+        for (index, phase) in phases_ns.iter_mut().enumerate() {
+            *phase = cuts[index + 1].checked_sub(cuts[index]).ok_or_else(|| {
+                format!(
+                    "phase {} of {} {} on connection {} ends {} ns before it begins",
+                    Phase::ALL[index].key(),
+                    self.request.method,
+                    self.request.path,
+                    first.connection_id,
+                    cuts[index] - cuts[index + 1]
+                )
+            })?;
+        }
+        let (write_cpu_ns, tail_cpu_ns) = response.cpu_split();
+        let cpu = RequestCpu {
+            read_ns: self.read_cpu_ns,
+            app_user_ns: self.app_cpu.user_ns,
+            app_syscall_ns: self.app_cpu.syscall_ns,
+            write_ns: write_cpu_ns,
+            write_tail_ns: tail_cpu_ns,
+        };
+        Ok(Request {
+            connection_id: first.connection_id,
+            index: self.index,
+            local_port,
+            remote_port,
+            process_id: self.first_read.tgid,
+            read_thread_id: self.first_read.tid,
+            write_thread_id: first.tid,
+            method: self.request.method.clone(),
+            path: self.request.path.clone(),
+            status: response.status,
+            grade,
+            first_byte_ns: self.first_byte_ns,
+            end_ns: cuts[7],
+            phases_ns,
+            states: self.states(response, &phases_ns),
+            body_read_ns: self.body_read_ns,
+            body_wait_ns: self.body_wait_ns,
+            write_gap_ns: response.gap_ns.min(phases_ns[Phase::Write as usize]),
+            write_tail_ns: last.exit_ns.saturating_sub(response.end_of_write_ns()),
+            wakeup_ns: self.wakeup_ns.min(phases_ns[Phase::Queue as usize]),
+            cpu,
+            blocked_call_plus_one: self.blocked_call(first),
+            reads: self.reads,
+            writes: response.writes,
+            writes_eagain: response.writes_eagain,
+            write_calls: response.calls,
+            write_calls_len: response.calls_len,
+            bytes_in: self.bytes_in,
+            bytes_out: response.bytes_out,
+            client: None,
+        })
+    }
+
+    /// The eight cut points of the seven phases.
+    fn cuts(&self, response: &Response, grade: &mut Grade) -> [u64; 8] {
+        let accepted = self.first_byte_ns.max(self.accept_exit_ns);
+        let ahead = accepted.max(self.behind_end_ns);
+        let read_from = ahead.max(self.first_read.enter_ns);
+        let read_to = self.head_read.exit_ns.max(read_from);
+        if response.first.enter_ns < read_to {
+            *grade = Grade::Inferred; // answered by another thread before the read returned
+        }
+        let write_from = response.first.enter_ns.max(read_to);
+        let write_to = response.end_of_write_ns().max(write_from);
+        [
+            self.first_byte_ns,
+            accepted,
+            ahead,
+            read_from,
+            read_to,
+            write_from,
+            write_to,
+            response.end_ns().max(write_to),
+        ]
+    }
+
+    fn states(&self, response: &Response, phases_ns: &[u64; 7]) -> [ThreadStates; 7] {
+        let mut states = [ThreadStates::default(); 7];
+        for phase in [Phase::Accept, Phase::Behind, Phase::Drain] {
+            states[phase as usize].unknown_ns = phases_ns[phase as usize];
+        }
+        states[Phase::Queue as usize] = fitted(self.queue_states, phases_ns[Phase::Queue as usize]);
+        states[Phase::Read as usize] = self.read_states(phases_ns[Phase::Read as usize]);
+        states[Phase::App as usize] = self.app_states(&response.first, phases_ns[Phase::App as usize]);
+        states[Phase::Write as usize] = response.states(phases_ns[Phase::Write as usize]);
+        states
+    }
+
+    fn read_states(&self, wall_ns: u64) -> ThreadStates {
+        let (first, last) = (&self.first_read, &self.head_read);
+        if first.tid != last.tid {
+            return split_unknown(wall_ns, self.head_read_cpu_ns);
+        }
+        // A read entered before the bytes came slept until then: only the CPU from that sleep on is in this phase.
+        let slept_inside = last.sleep.blocked_at_ns >= first.enter_ns && self.first_byte_ns > first.enter_ns;
+        let cpu_from_ns = if slept_inside { last.sleep.cpu_ns } else { first.at_enter.cpu_ns };
+        let cpu_ns = last.exit_cpu_ns.saturating_sub(cpu_from_ns);
+        let run_queue_ns = last.exit_run_queue_ns.saturating_sub(first.at_enter.run_queue_ns);
+        lay(wall_ns, cpu_ns, self.head_read_cpu_ns.min(cpu_ns), run_queue_ns)
+    }
+
+    fn app_states(&self, write: &Edge, wall_ns: u64) -> ThreadStates {
+        let own_ns = self.app_cpu.total_ns();
+        let read = &self.head_read;
+        if read.tid != write.tid {
+            return split_unknown(wall_ns, own_ns);
+        }
+        let cpu_ns = write.at_enter.cpu_ns.saturating_sub(read.exit_cpu_ns);
+        let run_queue_ns = write.at_enter.run_queue_ns.saturating_sub(read.exit_run_queue_ns);
+        let body_cpu_ns = self.read_cpu_ns - self.head_read_cpu_ns;
+        lay(wall_ns, cpu_ns, (own_ns + body_cpu_ns).min(cpu_ns), run_queue_ns)
+    }
+
+    fn blocked_call(&self, write: &Edge) -> u32 {
+        let slept = write.tid == self.head_read.tid
+            && write.sleep.blocked_at_ns >= self.head_read.exit_ns
+            && write.sleep.blocked_at_ns < write.enter_ns;
+        if slept { write.sleep.call_plus_one } else { 0 }
+    }
+}
+
+impl Response {
+    fn end_of_write_ns(&self) -> u64 {
+        if self.last.delivered_ns != 0 { self.last.delivered_ns } else { self.last.exit_ns }
+    }
+
+    fn end_ns(&self) -> u64 {
+        self.end_of_write_ns().max(self.drained_ns)
+    }
+
+    /// `(until delivery, after it)`
+    fn cpu_split(&self) -> (u64, u64) {
+        if self.last.delivered_ns == 0 {
+            return (self.cpu_ns, 0);
+        }
+        let tail_ns = self.last.exit_cpu_ns.saturating_sub(self.last.delivered_cpu_ns).min(self.cpu_ns);
+        (self.cpu_ns - tail_ns, tail_ns)
+    }
+
+    fn states(&self, wall_ns: u64) -> ThreadStates {
+        let (own_ns, _) = self.cpu_split();
+        if self.first.tid != self.last.tid {
+            return split_unknown(wall_ns, own_ns);
+        }
+        let until_ns =
+            if self.last.delivered_ns != 0 { self.last.delivered_cpu_ns } else { self.last.exit_cpu_ns };
+        let cpu_ns = until_ns.saturating_sub(self.first.at_enter.cpu_ns);
+        let run_queue_ns = self.last.exit_run_queue_ns.saturating_sub(self.first.at_enter.run_queue_ns);
+        lay(wall_ns, cpu_ns, own_ns.min(cpu_ns), run_queue_ns)
+    }
+}
+
+/// Parts of a phase on one thread whose clocks are known at both ends; the rest of the wall time is blocked.
+fn lay(wall_ns: u64, cpu_ns: u64, own_cpu_ns: u64, run_queue_ns: u64) -> ThreadStates {
+    let cpu_ns = cpu_ns.min(wall_ns);
+    let own_cpu_ns = own_cpu_ns.min(cpu_ns);
+    let run_queue_ns = run_queue_ns.min(wall_ns - cpu_ns);
+    ThreadStates {
+        own_cpu_ns,
+        other_cpu_ns: cpu_ns - own_cpu_ns,
+        run_queue_ns,
+        blocked_ns: wall_ns - cpu_ns - run_queue_ns,
+        unknown_ns: 0,
+    }
+}
+
+/// A phase that begins on one thread and ends on another: only its own CPU is known.
+fn split_unknown(wall_ns: u64, own_cpu_ns: u64) -> ThreadStates {
+    let own_cpu_ns = own_cpu_ns.min(wall_ns);
+    ThreadStates { own_cpu_ns, unknown_ns: wall_ns - own_cpu_ns, ..ThreadStates::default() }
+}
+
+/// `states` made to add up to `wall_ns`, which another cut may have shortened.
+fn fitted(states: ThreadStates, wall_ns: u64) -> ThreadStates {
+    if states.total_ns() == wall_ns {
+        return states;
+    }
+    let known = lay(wall_ns, states.other_cpu_ns, 0, states.run_queue_ns);
+    if states.unknown_ns > 0 {
+        return ThreadStates { unknown_ns: known.blocked_ns, blocked_ns: 0, ..known };
+    }
+    known
+}
+
+/// What the reading thread did while the bytes waited, and how long it slept on after they came.
+fn queue_states(from_ns: u64, read: &Edge, threads: &Threads) -> (ThreadStates, u64) {
+    let wall_ns = read.enter_ns.saturating_sub(from_ns);
+    if wall_ns == 0 {
+        return (ThreadStates::default(), 0);
+    }
+    let sleep = &read.sleep;
+    let asleep = sleep.blocked_at_ns != 0
+        && sleep.blocked_at_ns <= from_ns
+        && from_ns < sleep.running_ns
+        && sleep.running_ns <= read.enter_ns;
+    if asleep {
+        let run_queue_ns =
+            if sleep.runnable_ns != 0 { sleep.running_ns - sleep.runnable_ns.max(from_ns) } else { 0 };
+        let cpu_ns = read.at_enter.cpu_ns.saturating_sub(sleep.cpu_ns);
+        return (lay(wall_ns, cpu_ns, 0, run_queue_ns), sleep.running_ns - from_ns);
+    }
+    let Some(before) = threads.last_before(read.tid, from_ns) else {
+        return (ThreadStates { unknown_ns: wall_ns, ..ThreadStates::default() }, 0);
+    };
+    // The thread ran from its last record to `from_ns`, as far as is known: what it used by then is not of this wait.
+    let used_ns = read.at_enter.cpu_ns.saturating_sub(before.cpu_ns);
+    let cpu_ns = used_ns.saturating_sub(from_ns - before.at_ns);
+    let run_queue_ns = read.at_enter.run_queue_ns.saturating_sub(before.run_queue_ns);
+    (lay(wall_ns, cpu_ns.min(wall_ns), 0, run_queue_ns), 0)
+}
+
+/// The bytes kept of a call.
+pub fn kept_head(edge: &Edge) -> &[u8] {
+    &edge.head[..(edge.head_len as usize).min(edge.head.len())]
+}
+
+fn has_blank_line(bytes: &[u8]) -> bool {
+    bytes.windows(4).any(|window| window == b"\r\n\r\n")
+}
+
+fn call_cpu_ns(edge: &Edge) -> u64 {
+    if edge.flags & edge_flags::NO_ENTER != 0 {
+        0
+    } else {
+        edge.exit_cpu_ns.saturating_sub(edge.at_enter.cpu_ns)
+    }
+}
+
+/// A request head nobody could read.
+pub fn unknown_head() -> RequestHead {
+    RequestHead { method: Arc::from(""), path: Arc::from("") }
+}

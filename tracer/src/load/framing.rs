@@ -1,0 +1,279 @@
+//! Where one HTTP/1.1 response ends, and which of its bytes are body. Pure: no socket, no clock.
+//!
+//! The rules are those of RFC 9112, section 6.3. Where it lets a client be lenient, this one is strict: a benchmark
+//! of a server that frames its responses wrongly is not worth having.
+
+use std::str::from_utf8;
+
+/// Headers a response may have.
+const HEADERS_MAX: usize = 128;
+
+/// What a response's head says, once all of the response has arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// The connection may carry another request.
+    pub keeps_alive: bool,
+}
+
+/// Why bytes are not one response.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FramingError {
+    #[error("the response head is not HTTP/1.x: {0}")]
+    Head(#[from] httparse::Error),
+    #[error("the response head or a chunk line is longer than {0} bytes")]
+    TooLong(usize),
+    #[error("the response's Content-Length is not one number: {0:?}")]
+    ContentLength(String),
+    #[error("the response has both Content-Length and Transfer-Encoding, so its end is ambiguous")]
+    TwoLengths,
+    #[error("the response switches protocols (101), which was not asked for")]
+    Upgrade,
+    #[error("a chunk's size line is not a hexadecimal number")]
+    ChunkSize,
+    #[error("a chunk does not end with CR LF where its size says")]
+    ChunkEnd,
+    #[error("a trailer line does not end with CR LF")]
+    Trailer,
+    #[error("{0} bytes follow the end of the response, though no other request was sent")]
+    Extra(usize),
+    #[error("the server closed the connection in the middle of a response")]
+    Truncated,
+}
+
+/// How far [`Framing::advance`] got.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The response goes on. The bytes after `consumed` must be given again, with more behind them.
+    Partial {
+        /// Bytes done with.
+        consumed: usize,
+    },
+    /// The response is whole.
+    Whole(Answer),
+}
+
+/// How a head says its body ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BodyLength {
+    #[default]
+    None,
+    Exactly(u64),
+    Chunked,
+    UntilClose,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    answer: Answer,
+    body: BodyLength,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    Body { left_bytes: u64 },
+    ChunkSize,
+    Chunk { left_bytes: u64 },
+    ChunkEnd,
+    Trailer,
+    UntilClose,
+    Done,
+}
+
+/// Follows the responses of one connection, one after the other.
+#[derive(Debug)]
+pub(super) struct Framing {
+    /// The requests are HEAD: no response has a body, whatever its head says.
+    answers_head: bool,
+    state: State,
+    answer: Answer,
+    /// The last final head, byte for byte: a server says the same for a whole second, so most heads need no parser.
+    learnt_bytes: Vec<u8>,
+    learnt: Head,
+}
+
+impl Framing {
+    /// For responses to requests of this method.
+    pub fn new(method: &str) -> Self {
+        Self {
+            answers_head: method == "HEAD",
+            state: State::Head,
+            answer: Answer::default(),
+            learnt_bytes: Vec::new(),
+            learnt: Head::default(),
+        }
+    }
+
+    /// Forgets a response left half-way; what was learnt stays.
+    pub fn restart(&mut self) {
+        self.state = State::Head;
+    }
+
+    /// Follows the response through `input`, hands every piece of its body to `on_body`, and refuses bytes behind it.
+    pub fn advance(&mut self, input: &[u8], mut on_body: impl FnMut(&[u8])) -> Result<Progress, FramingError> {
+        let mut consumed = 0;
+        while let Some(step_bytes) = self.step(&input[consumed..], &mut on_body)? {
+            consumed += step_bytes;
+            if self.state == State::Done {
+                self.state = State::Head;
+                let extra_bytes = input.len() - consumed;
+                return if extra_bytes == 0 {
+                    Ok(Progress::Whole(self.answer))
+                } else {
+                    Err(FramingError::Extra(extra_bytes))
+                };
+            }
+        }
+        Ok(Progress::Partial { consumed })
+    }
+
+    /// The server closed the connection: the end of the response, if that is how it ends.
+    pub fn close(&mut self) -> Result<Answer, FramingError> {
+        match self.state {
+            State::UntilClose => Ok(self.answer),
+            _ => Err(FramingError::Truncated),
+        }
+    }
+
+    /// Takes one element off the front of `rest` and returns its length; `None` when more bytes are needed for it.
+    fn step(&mut self, rest: &[u8], on_body: &mut impl FnMut(&[u8])) -> Result<Option<usize>, FramingError> {
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let mut body = |left_bytes: u64| {
+            let taken = rest.len().min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
+            on_body(&rest[..taken]);
+            (taken, left_bytes - taken as u64)
+        };
+        let (taken, next) = match self.state {
+            State::Head => return self.head(rest),
+            State::Body { left_bytes } => match body(left_bytes) {
+                (taken, 0) => (taken, State::Done),
+                (taken, left_bytes) => (taken, State::Body { left_bytes }),
+            },
+            State::ChunkSize => match chunk_size(rest)? {
+                None => return Ok(None),
+                Some((taken, 0)) => (taken, State::Trailer),
+                Some((taken, left_bytes)) => (taken, State::Chunk { left_bytes }),
+            },
+            State::Chunk { left_bytes } => match body(left_bytes) {
+                (taken, 0) => (taken, State::ChunkEnd),
+                (taken, left_bytes) => (taken, State::Chunk { left_bytes }),
+            },
+            State::ChunkEnd => match rest {
+                [b'\r', b'\n', ..] => (2, State::ChunkSize),
+                [b'\r'] => return Ok(None),
+                _ => return Err(FramingError::ChunkEnd),
+            },
+            State::Trailer => match rest.iter().position(|&byte| byte == b'\n') {
+                None => return Ok(None),
+                Some(1) if rest[0] == b'\r' => (2, State::Done),
+                Some(end) if end > 1 && rest[end - 1] == b'\r' => (end + 1, State::Trailer),
+                Some(_) => return Err(FramingError::Trailer),
+            },
+            State::UntilClose => (body(u64::MAX).0, State::UntilClose),
+            State::Done => return Ok(None),
+        };
+        self.state = next;
+        Ok(Some(taken))
+    }
+
+    fn head(&mut self, rest: &[u8]) -> Result<Option<usize>, FramingError> {
+        if self.learnt_bytes.is_empty() || !rest.starts_with(&self.learnt_bytes) {
+            let Some((head_bytes, head)) = parse_head(rest, self.answers_head)? else { return Ok(None) };
+            if (100..200).contains(&head.answer.status) {
+                return Ok(Some(head_bytes)); // interim: the final head follows
+            }
+            self.learnt_bytes.clear();
+            self.learnt_bytes.extend_from_slice(&rest[..head_bytes]);
+            self.learnt = head;
+        }
+        self.answer = self.learnt.answer;
+        self.state = match self.learnt.body {
+            BodyLength::None | BodyLength::Exactly(0) => State::Done,
+            BodyLength::Exactly(left_bytes) => State::Body { left_bytes },
+            BodyLength::Chunked => State::ChunkSize,
+            BodyLength::UntilClose => State::UntilClose,
+        };
+        Ok(Some(self.learnt_bytes.len()))
+    }
+}
+
+/// Length of the head at the front of `bytes` and what it says; `None` when it is not all there.
+fn parse_head(bytes: &[u8], answers_head: bool) -> Result<Option<(usize, Head)>, FramingError> {
+    // httparse skips empty lines before a head. After a response they are bytes that do not belong there.
+    if let [b'\r' | b'\n', ..] = bytes {
+        return Err(FramingError::Head(httparse::Error::NewLine));
+    }
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(head_bytes) = response.parse(bytes)? else { return Ok(None) };
+
+    let status = response.code.unwrap_or_default();
+    let mut keeps_alive = response.version == Some(1);
+    let mut content_length = None;
+    let mut last_coding = None;
+    for header in response.headers.iter() {
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let length = parse_length(header.value)?;
+            if content_length.replace(length).is_some_and(|earlier| earlier != length) {
+                return Err(FramingError::ContentLength(String::from("two different ones")));
+            }
+        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            last_coding = tokens(header.value).last();
+        } else if header.name.eq_ignore_ascii_case("connection") {
+            for token in tokens(header.value) {
+                if token.eq_ignore_ascii_case(b"close") {
+                    keeps_alive = false;
+                } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                    keeps_alive = true;
+                }
+            }
+        }
+    }
+    if status == 101 {
+        return Err(FramingError::Upgrade);
+    }
+    let body = match (last_coding, content_length) {
+        _ if answers_head || matches!(status, 100..200 | 204 | 304) => BodyLength::None,
+        (Some(_), Some(_)) => return Err(FramingError::TwoLengths),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => BodyLength::Chunked,
+        (None, Some(length_bytes)) => BodyLength::Exactly(length_bytes),
+        (Some(_), None) | (None, None) => BodyLength::UntilClose,
+    };
+    keeps_alive &= body != BodyLength::UntilClose;
+    Ok(Some((head_bytes, Head { answer: Answer { status, keeps_alive }, body })))
+}
+
+/// The elements of a comma-separated header value.
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn parse_length(value: &[u8]) -> Result<u64, FramingError> {
+    // `u64::from_str` alone would take a leading plus sign.
+    let digits = from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| FramingError::ContentLength(String::from_utf8_lossy(value).into_owned()))
+}
+
+/// Length of the chunk's size line and the size it gives; `None` when it is not all there.
+fn chunk_size(bytes: &[u8]) -> Result<Option<(usize, u64)>, FramingError> {
+    // httparse reads a line without any digit as zero.
+    if !bytes[0].is_ascii_hexdigit() {
+        return Err(FramingError::ChunkSize);
+    }
+    match httparse::parse_chunk_size(bytes) {
+        Ok(httparse::Status::Complete(line)) => Ok(Some(line)),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(_) => Err(FramingError::ChunkSize),
+    }
+}
+
+#[cfg(test)]
+#[path = "framing_tests.rs"]
+mod tests;

@@ -1,0 +1,99 @@
+//! Offsets of kernel structure members from the running kernel's BTF.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, anyhow, bail};
+use btf_rs::{Btf, Type};
+use tracer_common::settings::Offsets;
+
+/// The running kernel's type information.
+pub struct KernelTypes(Btf);
+
+/// Where the kernel publishes its types.
+pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+impl KernelTypes {
+    /// Reads the running kernel's BTF.
+    pub fn of_running_kernel() -> Result<Self> {
+        if !Path::new(KERNEL_BTF).exists() {
+            bail!(
+                "this kernel publishes no type information ({KERNEL_BTF} is missing), and without it no structure \
+                 offset is certain; run a kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian's, Fedora's and Ubuntu's are)"
+            );
+        }
+        let bytes = fs::read(KERNEL_BTF).with_context(|| format!("cannot read {KERNEL_BTF}"))?;
+        Ok(Self(Btf::from_bytes(&bytes).with_context(|| format!("cannot understand {KERNEL_BTF}"))?))
+    }
+
+    /// True when the kernel has a tracepoint of this name that BTF programs can attach to.
+    pub fn has_tracepoint(&self, name: &str) -> bool {
+        self.0.resolve_types_by_name(&format!("btf_trace_{name}")).is_ok_and(|types| !types.is_empty())
+    }
+
+    /// Every offset the programs need; an error names the first member that is missing.
+    pub fn offsets(&self) -> Result<Offsets> {
+        Ok(Offsets {
+            task_tgid: self.offset("task_struct", "tgid")?,
+            task_pid: self.offset("task_struct", "pid")?,
+            task_comm: self.offset("task_struct", "comm")?,
+            task_files: self.offset("task_struct", "files")?,
+            task_signal: self.offset("task_struct", "signal")?,
+            signal_live: self.offset("signal_struct", "live")?,
+            files_fdt: self.offset("files_struct", "fdt")?,
+            fdtable_max_fds: self.offset("fdtable", "max_fds")?,
+            fdtable_fd: self.offset("fdtable", "fd")?,
+            file_private_data: self.offset("file", "private_data")?,
+            socket_file: self.offset("socket", "file")?,
+            socket_sk: self.offset("socket", "sk")?,
+            sock_family: self.offset("sock_common", "skc_family")?,
+            sock_state: self.offset("sock_common", "skc_state")?,
+            sock_num: self.offset("sock_common", "skc_num")?,
+            sock_dport: self.offset("sock_common", "skc_dport")?,
+            sock_protocol: self.offset("sock", "sk_protocol")?,
+            tcp_copied_seq: self.offset("tcp_sock", "copied_seq")?,
+            tcp_rcv_nxt: self.offset("tcp_sock", "rcv_nxt")?,
+            tcp_write_seq: self.offset("tcp_sock", "write_seq")?,
+            tcp_snd_nxt: self.offset("tcp_sock", "snd_nxt")?,
+            skb_sk: self.offset("sk_buff", "sk")?,
+            skb_head: self.offset("sk_buff", "head")?,
+            skb_data: self.offset("sk_buff", "data")?,
+            skb_len: self.offset("sk_buff", "len")?,
+            skb_transport_header: self.offset("sk_buff", "transport_header")?,
+        })
+    }
+
+    /// Byte offset of a member, searched through unnamed structures and unions.
+    fn offset(&self, structure: &str, member: &str) -> Result<u32> {
+        let types = self
+            .0
+            .resolve_types_by_name(structure)
+            .map_err(|_| anyhow!("this kernel's BTF has no `struct {structure}`"))?;
+        types
+            .iter()
+            .find_map(|found| self.member_bits(found, member))
+            .map(|bits| bits / 8)
+            .ok_or_else(|| {
+                anyhow!(
+                    "this kernel's `struct {structure}` has no member `{member}`: its layout is not one this version \
+                     of tracer knows; please report the output of `uname -r`"
+                )
+            })
+    }
+
+    fn member_bits(&self, found: &Type, name: &str) -> Option<u32> {
+        let (Type::Struct(structure) | Type::Union(structure)) = found else {
+            return None;
+        };
+        structure.members.iter().find_map(|member| {
+            let member_name = self.0.resolve_name(member).unwrap_or_default();
+            if member_name == name {
+                return Some(member.bit_offset());
+            }
+            if !member_name.is_empty() {
+                return None;
+            }
+            let inner = self.0.resolve_chained_type(member).ok()?;
+            self.member_bits(&inner, name).map(|bits| bits + member.bit_offset())
+        })
+    }
+}
