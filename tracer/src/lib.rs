@@ -5,6 +5,7 @@
 
 pub mod attribution;
 pub mod builtin_server;
+pub mod check;
 pub mod cli;
 pub mod load;
 pub mod preflight;

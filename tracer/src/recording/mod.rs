@@ -3,9 +3,17 @@
 //! A [`Run`] (settings, environment, counters, ledger) and its [`Request`]s, in memory or on disk. All `_ns` marks
 //! are `CLOCK_MONOTONIC` nanoseconds; all process and thread ids are those of the kernel's initial pid namespace.
 
+mod column;
+pub mod columns;
+pub mod disk;
+mod syscall;
+
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+pub use syscall::{EAGAIN, syscall_name, syscall_number};
 
 /// Version of `run.json` and of the columns of `requests.parquet`. Rises when a reader must know.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -32,8 +40,15 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order in which they lie.
-    pub const ALL: [Self; 7] =
-        [Self::Accept, Self::Behind, Self::Queue, Self::Read, Self::App, Self::Write, Self::Drain];
+    pub const ALL: [Self; 7] = [
+        Self::Accept,
+        Self::Behind,
+        Self::Queue,
+        Self::Read,
+        Self::App,
+        Self::Write,
+        Self::Drain,
+    ];
 
     /// The name in tables. `app` says what it holds, for the kernel cannot split it.
     pub fn label(self) -> &'static str {
@@ -63,15 +78,30 @@ impl Phase {
 }
 
 /// How sure a number is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
     /// Between two kernel edges.
+    #[default]
     Measured,
     /// By a user-space probe.
     Probed,
     /// By a rule that could be wrong (named in the ledger's notes).
     Inferred,
+}
+
+impl Grade {
+    /// Every grade, the strongest first.
+    pub const ALL: [Self; 3] = [Self::Measured, Self::Probed, Self::Inferred];
+
+    /// The name in columns and JSON.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Probed => "probed",
+            Self::Inferred => "inferred",
+        }
+    }
 }
 
 /// What the request's thread did during one phase. The parts add up to the phase's wall time.
@@ -93,6 +123,16 @@ impl ThreadStates {
     /// Wall nanoseconds of the phase.
     pub fn total_ns(&self) -> u64 {
         self.own_cpu_ns + self.other_cpu_ns + self.run_queue_ns + self.blocked_ns + self.unknown_ns
+    }
+}
+
+impl AddAssign for ThreadStates {
+    fn add_assign(&mut self, other: Self) {
+        self.own_cpu_ns += other.own_cpu_ns;
+        self.other_cpu_ns += other.other_cpu_ns;
+        self.run_queue_ns += other.run_queue_ns;
+        self.blocked_ns += other.blocked_ns;
+        self.unknown_ns += other.unknown_ns;
     }
 }
 
@@ -118,6 +158,16 @@ impl RequestCpu {
     }
 }
 
+impl AddAssign for RequestCpu {
+    fn add_assign(&mut self, other: Self) {
+        self.read_ns += other.read_ns;
+        self.app_user_ns += other.app_user_ns;
+        self.app_syscall_ns += other.app_syscall_ns;
+        self.write_ns += other.write_ns;
+        self.write_tail_ns += other.write_tail_ns;
+    }
+}
+
 /// Write calls kept in full for every request.
 pub const WRITES_KEPT: usize = 8;
 
@@ -132,8 +182,20 @@ pub struct WriteCall {
     pub iovecs: u32,
 }
 
+impl WriteCall {
+    /// Bytes it moved; `None` when it failed.
+    pub fn bytes(&self) -> Option<u64> {
+        u64::try_from(self.result).ok()
+    }
+
+    /// It was refused because the send buffer was full.
+    pub fn is_eagain(&self) -> bool {
+        self.result == -EAGAIN
+    }
+}
+
 /// The same request as the driver saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientTimes {
     /// Before the driver's write.
     pub send_ns: u64,
@@ -142,7 +204,7 @@ pub struct ClientTimes {
 }
 
 /// One request, attributed. One row of `requests.parquet`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The connection: unique within the run.
     pub connection_id: u64,
@@ -212,6 +274,16 @@ impl Request {
         self.phases_ns.iter().sum()
     }
 
+    /// The write calls kept.
+    pub fn kept_writes(&self) -> &[WriteCall] {
+        &self.write_calls[..usize::from(self.write_calls_len).min(WRITES_KEPT)]
+    }
+
+    /// The kept write calls that moved bytes.
+    pub fn writes_that_moved_bytes(&self) -> impl Iterator<Item = &WriteCall> {
+        self.kept_writes().iter().filter(|write| write.result > 0)
+    }
+
     /// Wall nanoseconds of one phase.
     pub fn phase_ns(&self, phase: Phase) -> u64 {
         self.phases_ns[phase as usize]
@@ -276,14 +348,16 @@ pub struct Ledger {
 impl Ledger {
     /// sent - traced - every counted cause; must be zero. `None` without our driver.
     pub fn unexplained(&self) -> Option<i64> {
-        let explained = self.traced + self.mid_flight + self.lost_ring_full + self.lost_connections_full;
+        let explained =
+            self.traced + self.mid_flight + self.lost_ring_full + self.lost_connections_full;
         self.sent.map(|sent| sent as i64 - explained as i64)
     }
 
     /// Lost requests over all requests, 0..=1.
     pub fn loss_share(&self) -> f64 {
-        let lost =
-            self.lost_ring_full + self.lost_connections_full + self.unexplained().unwrap_or(0).unsigned_abs();
+        let lost = self.lost_ring_full
+            + self.lost_connections_full
+            + self.unexplained().unwrap_or(0).unsigned_abs();
         let all = self.sent.unwrap_or(self.traced + lost).max(1);
         lost as f64 / all as f64
     }
@@ -377,7 +451,11 @@ pub struct LoadTotals {
 impl LoadTotals {
     /// Requests per second.
     pub fn rate(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
+        if self.elapsed_ns == 0 {
+            0.0
+        } else {
+            self.requests as f64 * 1e9 / self.elapsed_ns as f64
+        }
     }
 }
 

@@ -1,1 +1,18 @@
-//! To be written.
+//! Sums over requests and rounds: online, bounded in memory, free of the kernel and of clocks.
+
+mod distribution;
+mod headline;
+mod invariants;
+mod summary;
+mod writes;
+
+pub use distribution::{Distribution, percentiles};
+pub use headline::{
+    CpuPerRequest, Spread, answered_requests, cpu_per_request_ns, failed_responses,
+    syscalls_per_request,
+};
+pub(crate) use headline::{rounds, traced_cpu_per_request_ns};
+pub use invariants::Invariants;
+pub(crate) use invariants::disagree;
+pub use summary::{ClientTerm, OTHER_ROUTES, PhaseSummary, ROUTES_KEPT, Summary};
+pub use writes::{CallTotals, MOST_WRITES_COUNTED, OneWrite, Writes};

@@ -1,0 +1,1 @@
+//! Promises kept or broken.

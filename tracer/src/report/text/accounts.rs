@@ -1,0 +1,108 @@
+//! Where every request went, and our accounts beside those of the kernel.
+
+use super::listed;
+use crate::report::{LOSS_LIMIT, LedgerReport, Page, Row, decimals, percent, thousands};
+
+pub(super) fn accounts(page: &mut Page, row: &Row) {
+    page.entry("responses", &statuses(row));
+    if row.routes.len() > 1 {
+        page.entry("routes", &listed(&row.routes));
+    }
+    let LedgerReport {
+        counts,
+        unexplained,
+        loss_share,
+    } = &row.ledger;
+    let causes = [
+        ("traced", counts.traced),
+        ("mid-flight", counts.mid_flight),
+        ("ring full", counts.lost_ring_full),
+        ("connections full", counts.lost_connections_full),
+    ];
+    let causes = causes
+        .map(|(cause, count)| format!("{} {cause}", thousands(count)))
+        .join(" + ");
+    let ledger = match (counts.sent, unexplained) {
+        (Some(sent), Some(unexplained)) => {
+            let verdict = held(*unexplained == 0);
+            format!(
+                "{} sent = {causes} + {unexplained} unexplained: {verdict}",
+                thousands(sent)
+            )
+        }
+        _ => format!("{causes} (not our load: what was sent is not known)"),
+    };
+    page.entry("ledger", &ledger);
+    page.entry(
+        "",
+        &format!(
+            "lost {} · {} unmatched edges · {} inferred · {} negative differences: {}",
+            percent(*loss_share),
+            thousands(counts.unmatched_edges),
+            thousands(counts.inferred),
+            thousands(counts.defects),
+            held(counts.defects == 0)
+        ),
+    );
+    if row.unreliable {
+        let limit = percent(LOSS_LIMIT);
+        page.entry(
+            "UNRELIABLE",
+            &format!("more than {limit} of the requests were lost: no verdict"),
+        );
+    }
+    for line in &row.conservation {
+        let ms = |ns: u64| decimals(ns as f64 / 1e6, 2);
+        let sign = line.difference.filter(|d| *d < 0.0).map_or("", |_| "-");
+        let difference = line
+            .difference
+            .map_or("not to be compared".to_owned(), |d| {
+                format!("{sign}{}", percent(d.abs()))
+            });
+        page.entry(
+            "conservation",
+            &format!(
+                "{}: {} and {} ms, {difference}: {}",
+                line.what,
+                ms(line.traced_ns),
+                ms(line.kernel_ns),
+                held(line.held)
+            ),
+        );
+    }
+    let counters = counts
+        .kernel_counters
+        .iter()
+        .filter(|counter| counter.1 > 0);
+    let counters: Vec<_> = counters
+        .map(|(name, n)| format!("{name} {}", thousands(*n)))
+        .collect();
+    if !counters.is_empty() {
+        page.entry("counters", &counters.join(" · "));
+    }
+}
+
+fn statuses(row: &Row) -> String {
+    let name = |status: u16| {
+        if status == 0 {
+            "not seen".to_owned()
+        } else {
+            status.to_string()
+        }
+    };
+    let counts = row
+        .statuses
+        .iter()
+        .map(|(status, n)| format!("{} × {}", thousands(*n), name(*status)));
+    let counts = counts.collect::<Vec<_>>().join(" · ");
+    let bytes =
+        [row.bytes_in_per_request, row.bytes_out_per_request].map(|bytes| decimals(bytes, 0));
+    format!(
+        "{counts} ({} bytes in, {} bytes out per request)",
+        bytes[0], bytes[1]
+    )
+}
+
+fn held(held: bool) -> &'static str {
+    if held { "held" } else { "DEFECT" }
+}

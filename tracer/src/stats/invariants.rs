@@ -1,0 +1,148 @@
+//! The promises every number rests on: closure, conservation, the ledger, no negative difference.
+
+use crate::recording::{Phase, Request, Run};
+
+/// Outside accounts may differ by this share ...
+const CONSERVATION_SHARE: f64 = 0.005;
+/// ... or by this much, whichever is more: /proc is not read in the same instant as our counters.
+const CONSERVATION_SLACK_NS: u64 = 2_000_000;
+
+/// Violations met request by request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Invariants {
+    /// Requests that violated one.
+    pub defects: u64,
+    /// The first, in words.
+    pub example: Option<String>,
+}
+
+impl Invariants {
+    /// Checks one request.
+    pub fn observe(&mut self, request: &Request) {
+        if let Some(violation) = violation(request) {
+            self.defects += 1;
+            self.example.get_or_insert_with(|| {
+                format!(
+                    "connection {} request {}: {violation}",
+                    request.connection_id, request.index
+                )
+            });
+        }
+    }
+
+    /// Adds everything `other` holds.
+    pub fn merge(&mut self, other: &Self) {
+        self.defects += other.defects;
+        if self.example.is_none() {
+            self.example.clone_from(&other.example);
+        }
+    }
+
+    /// Every violated promise of a run and its requests, one sentence each; empty: all held.
+    pub fn violated(&self, run: &Run) -> Vec<String> {
+        let requests = self.defects > 0;
+        let ledger = &run.ledger;
+        let conservation = &run.conservation;
+        let charged_too_much = conservation.charged_cpu_ns > conservation.traced_cpu_ns
+            && disagree(conservation.charged_cpu_ns, conservation.traced_cpu_ns);
+        [
+            requests.then(|| {
+                let example = self.example.as_deref().unwrap_or_default();
+                format!(
+                    "closure: {} requests do not add up, as {example}",
+                    self.defects
+                )
+            }),
+            (ledger.defects > 0).then(|| {
+                let example = ledger
+                    .defect_example
+                    .as_deref()
+                    .unwrap_or("no example was kept");
+                format!("negative differences: {} ({example})", ledger.defects)
+            }),
+            ledger
+                .unexplained()
+                .filter(|&unexplained| unexplained != 0)
+                .map(|unexplained| format!("ledger: requests that are unexplained: {unexplained}")),
+            disagree(conservation.traced_cpu_ns, conservation.schedstat_cpu_ns).then(|| {
+                format!(
+                    "conservation: sched_switch saw {} of CPU, schedstat {}",
+                    ms(conservation.traced_cpu_ns),
+                    ms(conservation.schedstat_cpu_ns)
+                )
+            }),
+            disagree(
+                conservation.traced_run_queue_ns,
+                conservation.schedstat_run_delay_ns,
+            )
+            .then(|| {
+                format!(
+                    "conservation: the hooks saw {} of run queue, run_delay is {}",
+                    ms(conservation.traced_run_queue_ns),
+                    ms(conservation.schedstat_run_delay_ns)
+                )
+            }),
+            charged_too_much.then(|| {
+                format!(
+                    "conservation: {} of CPU were charged to requests, the server used {}",
+                    ms(conservation.charged_cpu_ns),
+                    ms(conservation.traced_cpu_ns)
+                )
+            }),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
+}
+
+/// Two accounts of the same thing differ by more than the promise allows.
+pub(crate) fn disagree(ours_ns: u64, theirs_ns: u64) -> bool {
+    let difference_ns = ours_ns.abs_diff(theirs_ns);
+    difference_ns > CONSERVATION_SLACK_NS
+        && difference_ns as f64 > theirs_ns as f64 * CONSERVATION_SHARE
+}
+
+fn violation(request: &Request) -> Option<String> {
+    let Some(wall_ns) = request.end_ns.checked_sub(request.first_byte_ns) else {
+        return Some(format!(
+            "it ends {} ns before its first byte",
+            request.first_byte_ns - request.end_ns
+        ));
+    };
+    if request.wall_ns() != wall_ns {
+        return Some(format!(
+            "its phases add up to {} ns, its wall time is {wall_ns} ns",
+            request.wall_ns()
+        ));
+    }
+    for phase in Phase::ALL {
+        let (phase_ns, states_ns) = (
+            request.phase_ns(phase),
+            request.states[phase as usize].total_ns(),
+        );
+        if phase_ns != states_ns {
+            return Some(format!(
+                "its thread states in {} add up to {states_ns} ns, the phase is {phase_ns} ns",
+                phase.key()
+            ));
+        }
+    }
+    let client = request.client?;
+    if client.send_ns > request.first_byte_ns {
+        return Some(format!(
+            "its first byte was readable {} ns before the client sent it",
+            client.send_ns - request.first_byte_ns
+        ));
+    }
+    (client.done_ns < request.end_ns).then(|| {
+        format!(
+            "its last byte was delivered {} ns after the client had it",
+            request.end_ns - client.done_ns
+        )
+    })
+}
