@@ -82,10 +82,14 @@ const START: Range<usize> = 0..0;
 impl Source {
     fn scenario(&self, file: ScenarioFile) -> Result<Scenario> {
         let Some(first) = file.request.first() else {
-            return Err(self.error(&START, "no request is given; add a [[request]] table with a name and a path"));
+            return Err(
+                self.error(&START, "no request is given; add a [[request]] table with a name and a path")
+            );
         };
         if file.server.is_empty() {
-            return Err(self.error(&START, "no server is given; add a [[server]] table with a name and a command"));
+            return Err(
+                self.error(&START, "no server is given; add a [[server]] table with a name and a command")
+            );
         }
         let first_path = first.path.get_ref().clone();
         self.check_names("request", file.request.iter().map(|request| &request.name))?;
@@ -97,22 +101,30 @@ impl Source {
             rounds: self.above_zero("rounds", file.rounds, super::DEFAULT_ROUNDS)?,
             timeout: self.duration(file.timeout, super::DEFAULT_TIMEOUT)?,
             requests: file.request.into_iter().map(|table| self.request(table)).collect::<Result<_>>()?,
-            servers: file.server.into_iter().map(|table| self.server(table, &first_path)).collect::<Result<_>>()?,
+            servers: file
+                .server
+                .into_iter()
+                .map(|table| self.server(table, &first_path))
+                .collect::<Result<_>>()?,
         })
     }
 
     fn request(&self, table: RequestTable) -> Result<Request> {
         if let (Some(_), Some(body_file)) = (&table.body, &table.body_file) {
-            return Err(self.error(&body_file.span(), "both `body` and `body_file` are given; keep one of them"));
+            return Err(
+                self.error(&body_file.span(), "both `body` and `body_file` are given; keep one of them")
+            );
         }
         let body = match (table.body, table.body_file) {
-            (_, Some(body_file)) => std::fs::read(self.folder().join(body_file.get_ref())).map_err(|error| {
-                let name = body_file.get_ref().display();
-                self.error(
-                    &body_file.span(),
-                    format_args!("cannot read the body file {name} ({error}); correct its path"),
-                )
-            })?,
+            (_, Some(body_file)) => {
+                std::fs::read(self.folder().join(body_file.get_ref())).map_err(|error| {
+                    let name = body_file.get_ref().display();
+                    self.error(
+                        &body_file.span(),
+                        format_args!("cannot read the body file {name} ({error}); correct its path"),
+                    )
+                })?
+            }
             (body, None) => body.unwrap_or_default().into_bytes(),
         };
         for (name, value) in &table.headers {
@@ -152,7 +164,9 @@ impl Source {
             ready_timeout: self.duration(table.ready_timeout, super::DEFAULT_READY_TIMEOUT)?,
             warm_up_requests: table.warm_up.unwrap_or(super::DEFAULT_WARM_UP_REQUESTS),
             setup: table.setup,
-            stop: table.stop.map_or(Ok(Signal::TERM), |stop| self.checked(&stop, |stop| parse_signal(stop)))?,
+            stop: table
+                .stop
+                .map_or(Ok(Signal::TERM), |stop| self.checked(&stop, |stop| parse_signal(stop)))?,
             port: table.port,
             requires: table.requires,
             folder,
@@ -163,10 +177,15 @@ impl Source {
     fn length(&self, requests: Option<Spanned<u64>>, duration: Option<Spanned<String>>) -> Result<Length> {
         match (requests, duration) {
             (Some(_), Some(duration)) => {
-                Err(self.error(&duration.span(), "both `requests` and `duration` are given; keep one of them"))
+                Err(self
+                    .error(&duration.span(), "both `requests` and `duration` are given; keep one of them"))
             }
-            (None, Some(duration)) => self.checked(&duration, |text| parse_duration(text)).map(Length::Duration),
-            (requests, None) => self.above_zero("requests", requests, super::DEFAULT_REQUESTS).map(Length::Requests),
+            (None, Some(duration)) => {
+                self.checked(&duration, |text| parse_duration(text)).map(Length::Duration)
+            }
+            (requests, None) => {
+                self.above_zero("requests", requests, super::DEFAULT_REQUESTS).map(Length::Requests)
+            }
         }
     }
 
@@ -184,7 +203,12 @@ impl Source {
         Ok(())
     }
 
-    fn above_zero<N: PartialEq + Default>(&self, key: &str, value: Option<Spanned<N>>, default: N) -> Result<N> {
+    fn above_zero<N: PartialEq + Default>(
+        &self,
+        key: &str,
+        value: Option<Spanned<N>>,
+        default: N,
+    ) -> Result<N> {
         match value {
             Some(value) if *value.get_ref() == N::default() => {
                 Err(self.error(&value.span(), format_args!("`{key}` is zero; give at least 1")))
@@ -217,7 +241,11 @@ impl Source {
     }
 
     /// What `check` makes of the value; its sentence becomes an error at the value's place.
-    fn checked<'v, V, T>(&self, value: &'v Spanned<V>, check: impl FnOnce(&'v V) -> Result<T, String>) -> Result<T> {
+    fn checked<'v, V, T>(
+        &self,
+        value: &'v Spanned<V>,
+        check: impl FnOnce(&'v V) -> Result<T, String>,
+    ) -> Result<T> {
         check(value.get_ref()).map_err(|sentence| self.error(&value.span(), sentence))
     }
 }

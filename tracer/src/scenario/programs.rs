@@ -33,7 +33,8 @@ impl Server {
             self.in_path(program)
         };
         found.ok_or_else(|| {
-            let place = if program.components().count() > 1 { "is not an executable file" } else { "is not in PATH" };
+            let place =
+                if program.components().count() > 1 { "is not an executable file" } else { "is not in PATH" };
             anyhow!(self.missing(&format!("its program `{}` {place}", self.command[0])))
         })
     }
@@ -42,12 +43,15 @@ impl Server {
     fn in_path(&self, program: &Path) -> Option<PathBuf> {
         let own = self.env.iter().find(|(key, _)| key == "PATH").map(|(_, value)| OsString::from(value));
         let path = own.or_else(|| std::env::var_os("PATH"))?;
-        std::env::split_paths(&path).map(|folder| self.cwd.join(folder).join(program)).find(|path| is_executable(path))
+        std::env::split_paths(&path)
+            .map(|folder| self.cwd.join(folder).join(program))
+            .find(|path| is_executable(path))
     }
 
     /// The sentence about something missing, with the fix.
     fn missing(&self, what: &str) -> String {
-        let place = if self.declared_at.is_empty() { String::new() } else { format!("{}: ", self.declared_at) };
+        let place =
+            if self.declared_at.is_empty() { String::new() } else { format!("{}: ", self.declared_at) };
         let fix = match &self.setup {
             Some(setup) => format!("set it up first: {setup}"),
             None => "install it, or correct the scenario".to_owned(),

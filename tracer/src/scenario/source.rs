@@ -15,8 +15,9 @@ pub struct Source {
 impl Source {
     /// Reads the file.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the scenario {}; give the path of a TOML file", path.display()))?;
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!("cannot read the scenario {}; give the path of a TOML file", path.display())
+        })?;
         Ok(Self { path: path.to_owned(), text })
     }
 

@@ -109,11 +109,16 @@ fn errors_name_line_and_fix() {
         top("requests = 1\nduration = \"1s\""),
         "s.toml:3: both `requests` and `duration` are given; keep one of them"
     );
-    assert!(top("timeout = \"5\"").starts_with("s.toml:2: `5` is not a duration; write a number and ms, s or m"));
+    assert!(
+        top("timeout = \"5\"").starts_with("s.toml:2: `5` is not a duration; write a number and ms, s or m")
+    );
     assert!(top("connections = \"8\"").starts_with("s.toml:2: invalid type: string"));
     assert!(top("connections = -1").starts_with("s.toml:2: invalid value: integer `-1`"));
     assert!(top("connections = ").starts_with("s.toml:2: "));
-    assert!(top("colour = 1").starts_with("s.toml:2: unknown key `colour`; the keys here are: name, connections,"));
+    assert!(
+        top("colour = 1")
+            .starts_with("s.toml:2: unknown key `colour`; the keys here are: name, connections,")
+    );
 }
 
 #[test]
@@ -122,41 +127,57 @@ fn errors_in_requests() {
     assert_eq!(request("method = \"GET\""), "s.toml:3: missing field `path`");
     assert!(request("path = \"x\"").starts_with("s.toml:5: `x` is not a path; begin it with /"));
     assert!(request("path = \"/\"\nmethod = \"get\"").starts_with("s.toml:6: `get` is not an HTTP method"));
-    assert!(request("path = \"/\"\nexpect.status = 99").starts_with("s.toml:6: 99 is not the status of an answer"));
     assert!(
-        request("path = \"/\"\nexpect.stats = 99").starts_with("s.toml:6: unknown key `stats`; did you mean `status`?")
+        request("path = \"/\"\nexpect.status = 99")
+            .starts_with("s.toml:6: 99 is not the status of an answer")
     );
     assert!(
-        request("path = \"/\"\nheaders = { Connection = \"close\" }").starts_with("s.toml:6: the header `Connection`")
+        request("path = \"/\"\nexpect.stats = 99")
+            .starts_with("s.toml:6: unknown key `stats`; did you mean `status`?")
+    );
+    assert!(
+        request("path = \"/\"\nheaders = { Connection = \"close\" }")
+            .starts_with("s.toml:6: the header `Connection`")
     );
     assert!(request("path = \"/\"\nbody = \"\"\nbody_file = \"b\"").starts_with("s.toml:7: both `body` and"));
-    assert!(request("path = \"/\"\nbody_file = \"b\"").starts_with("s.toml:6: cannot read the body file b ("));
+    assert!(
+        request("path = \"/\"\nbody_file = \"b\"").starts_with("s.toml:6: cannot read the body file b (")
+    );
 }
 
 #[test]
 fn errors_in_servers() {
     let server = |line: &str| error(&format!("{GOOD}{line}"));
-    assert!(server("stop = \"TERM\"").starts_with("s.toml:10: `TERM` is not a signal to stop a server by; write"));
+    assert!(
+        server("stop = \"TERM\"").starts_with("s.toml:10: `TERM` is not a signal to stop a server by; write")
+    );
     assert!(server("env = { PORT = \"1\" }").starts_with("s.toml:10: PORT is set by tracer itself"));
     assert!(server("port = 70000").starts_with("s.toml:10: invalid value: integer `70000`"));
     assert_eq!(
         server("[[server]]\nname = \"one\"\ncommand = [\"x\"]"),
         "s.toml:11: the server `one` is there twice; rename one of them"
     );
-    assert!(server("[[server]]\nname = \"two\"\ncommand = []").starts_with("s.toml:12: the command is empty; write"));
+    assert!(
+        server("[[server]]\nname = \"two\"\ncommand = []")
+            .starts_with("s.toml:12: the command is empty; write")
+    );
     assert!(error("name = \"x\"").starts_with("s.toml:1: no request is given; add a [[request]] table"));
 }
 
 #[test]
 fn a_missing_file_says_so() {
     let error = format!("{:#}", Scenario::load(Path::new("nowhere.toml")).unwrap_err());
-    assert!(error.starts_with("cannot read the scenario nowhere.toml; give the path of a TOML file"), "{error}");
+    assert!(
+        error.starts_with("cannot read the scenario nowhere.toml; give the path of a TOML file"),
+        "{error}"
+    );
 }
 
 #[test]
 fn what_is_not_installed_is_named_with_its_setup() {
     let missing = |lines: &str, command: &str| {
-        let text = GOOD.replace("command = [\"sh\", \"-c\", \"exit\"]", &format!("command = [\"{command}\"]\n{lines}"));
+        let text = GOOD
+            .replace("command = [\"sh\", \"-c\", \"exit\"]", &format!("command = [\"{command}\"]\n{lines}"));
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("s.toml");
         std::fs::write(&path, text).unwrap();
@@ -169,8 +190,16 @@ fn what_is_not_installed_is_named_with_its_setup() {
         missing("setup = \"make it\"", "no-such-program").unwrap(),
         "s.toml:8: the server `one` cannot start: its program `no-such-program` is not in PATH; set it up first: make it"
     );
-    assert!(missing("", "./s.toml").unwrap().contains("its program `./s.toml` is not an executable file; install it"));
-    assert!(missing("requires = [\"node_modules\"]", "sh").unwrap().contains("node_modules is missing; install it"));
+    assert!(
+        missing("", "./s.toml")
+            .unwrap()
+            .contains("its program `./s.toml` is not an executable file; install it")
+    );
+    assert!(
+        missing("requires = [\"node_modules\"]", "sh")
+            .unwrap()
+            .contains("node_modules is missing; install it")
+    );
     assert!(missing("cwd = \"nowhere\"", "sh").unwrap().contains("nowhere does not exist"));
 }
 

@@ -106,7 +106,8 @@ fn cpu_clock_ns(pid: u32) -> Option<u64> {
 
 /// Resident memory of the processes and their descendants. Pages they share count once for each.
 pub fn rss_bytes(pids: &[u32]) -> u64 {
-    let resident_pages = |pid: u32| Process::new(pid as i32).and_then(|process| process.statm()).map(|m| m.resident);
+    let resident_pages =
+        |pid: u32| Process::new(pid as i32).and_then(|process| process.statm()).map(|m| m.resident);
     family(pids).into_iter().filter_map(|pid| resident_pages(pid).ok()).sum::<u64>() * procfs::page_size()
 }
 
@@ -141,7 +142,11 @@ mod tests {
         let mut child = spinning();
         let mut account = CpuAccount::new(&[child.id()]);
         sample_until(&mut account, |times| times.cpu_ns > 200_000_000);
-        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::STOP).unwrap();
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&child),
+            rustix::process::Signal::STOP,
+        )
+        .unwrap();
         let process = Process::new(child.id() as i32).unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         while process.stat().unwrap().state != 'T' {

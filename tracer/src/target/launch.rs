@@ -70,7 +70,11 @@ pub fn fork_paused(plan: &Plan) -> Result<(Pid, Gate)> {
     let (gate_read, gate_write) = pipe_with(PipeFlags::CLOEXEC).context(failed)?;
     let (failure_read, failure_write) = pipe_with(PipeFlags::CLOEXEC).context(failed)?;
     let pointers = |strings: &[CString]| {
-        strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect::<Vec<*const libc::c_char>>()
+        strings
+            .iter()
+            .map(|string| string.as_ptr())
+            .chain([ptr::null()])
+            .collect::<Vec<*const libc::c_char>>()
     };
     let child = Child {
         arguments: pointers(&plan.arguments),
@@ -142,7 +146,10 @@ impl Child<'_> {
             if libc::setpgid(0, 0) != 0 {
                 return Some(0);
             }
-            if self.cpus.is_some_and(|cpus| rustix::thread::sched_setaffinity(None, &cpus).is_err_and(set_errno)) {
+            if self
+                .cpus
+                .is_some_and(|cpus| rustix::thread::sched_setaffinity(None, &cpus).is_err_and(set_errno))
+            {
                 return Some(1);
             }
             let log = self.plan.log.as_raw_fd();
@@ -192,7 +199,9 @@ impl Guardian {
         let pid = match unsafe { libc::fork() } {
             // SAFETY: this is the freshly forked child.
             0 => unsafe { guard(line_read.as_raw_fd(), group.as_raw_nonzero().get()) },
-            pid => Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error).context(failed)?,
+            pid => {
+                Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error).context(failed)?
+            }
         };
         Ok(Self { pid, line: Some(line_write) })
     }

@@ -67,8 +67,8 @@ impl Target {
         server.check_installed()?;
         let port = if server.port == 0 { ready::free_port()? } else { server.port };
         ready::check_port_free(port)?;
-        let folder =
-            TempDir::with_prefix("tracer-").context("cannot make a temporary folder; set TMPDIR to a writable one")?;
+        let folder = TempDir::with_prefix("tracer-")
+            .context("cannot make a temporary folder; set TMPDIR to a writable one")?;
         let log = folder.path().join("log");
         let plan = plan(server, options, port, folder.path(), &log)?;
         let (pid, gate) = fork_paused(&plan)?;
@@ -131,7 +131,11 @@ impl Target {
             if let Some(status) = self.exit_status() {
                 let setup = self.setup.as_ref().map(|setup| format!("; if it is not set up yet: {setup}"));
                 let fix = setup.unwrap_or_default();
-                bail!("the server `{}` ended before it answered ({status}){fix}{}", self.name, self.log_tail());
+                bail!(
+                    "the server `{}` ended before it answered ({status}){fix}{}",
+                    self.name,
+                    self.log_tail()
+                );
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let answer = match ready::ask(self.port, path, left.max(Duration::from_millis(1))) {
@@ -167,8 +171,11 @@ impl Target {
 
     fn not_ready(&self, path: &str, timeout: Duration, answer: &str) -> anyhow::Error {
         let (name, port) = (&self.name, self.port);
-        let ports: Vec<String> =
-            processes::listening_ports(&self.family()).iter().filter(|p| **p != port).map(u16::to_string).collect();
+        let ports: Vec<String> = processes::listening_ports(&self.family())
+            .iter()
+            .filter(|p| **p != port)
+            .map(u16::to_string)
+            .collect();
         let fix = if ports.is_empty() {
             "see what it printed, or raise `ready_timeout`".to_owned()
         } else {
@@ -225,7 +232,8 @@ fn plan(server: &Server, options: &SpawnOptions, port: u16, folder: &Path, log: 
     }
     let absolute =
         |path: &Path| std::path::absolute(path).map(OsString::from).context("cannot tell the current folder");
-    let arguments = server.command.iter().map(|argument| argument.replace("{port}", &port.to_string()).into());
+    let arguments =
+        server.command.iter().map(|argument| argument.replace("{port}", &port.to_string()).into());
     Ok(Plan {
         program: c_string(absolute(&server.program()?)?)?,
         arguments: arguments.map(c_string).collect::<Result<_>>()?,
@@ -244,7 +252,12 @@ fn plan(server: &Server, options: &SpawnOptions, port: u16, folder: &Path, log: 
     })
 }
 
-fn environment(server: &Server, options: &SpawnOptions, port: u16, folder: &Path) -> BTreeMap<OsString, OsString> {
+fn environment(
+    server: &Server,
+    options: &SpawnOptions,
+    port: u16,
+    folder: &Path,
+) -> BTreeMap<OsString, OsString> {
     let mut environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     if let Some(user) = &options.run_as {
         environment.insert("HOME".into(), user.home.clone().into());

@@ -120,7 +120,9 @@ fn stat(pid: u32) -> Result<Stat, ProcError> {
 }
 
 fn all_stats() -> Vec<Stat> {
-    all_processes().map(|all| all.flatten().filter_map(|process| process.stat().ok()).collect()).unwrap_or_default()
+    all_processes()
+        .map(|all| all.flatten().filter_map(|process| process.stat().ok()).collect())
+        .unwrap_or_default()
 }
 
 fn lives(stat: &Stat) -> bool {
@@ -141,7 +143,9 @@ mod tests {
         let pid = child.id();
         child.wait().unwrap();
         assert!(!exists(pid));
-        assert!(describe(pid).unwrap_err().to_string().starts_with(&format!("no process {pid}; list processes")));
+        assert!(
+            describe(pid).unwrap_err().to_string().starts_with(&format!("no process {pid}; list processes"))
+        );
         assert!(describe(u32::MAX).unwrap_err().to_string().starts_with("no process 4294967295;"));
     }
 

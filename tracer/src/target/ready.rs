@@ -33,10 +33,14 @@ pub fn check_port_free(port: u16) -> Result<()> {
 pub fn ask(port: u16, path: &str, timeout: Duration) -> io::Result<u16> {
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), timeout)?;
     stream.set_read_timeout(Some(timeout))?;
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
     let mut status_line = String::new();
     BufReader::new(stream).read_line(&mut status_line)?;
-    let status = status_line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.trim().parse().ok());
-    status.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("no HTTP answer: {:?}", status_line.trim())))
+    let status =
+        status_line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.trim().parse().ok());
+    status.ok_or_else(|| {
+        io::Error::new(ErrorKind::InvalidData, format!("no HTTP answer: {:?}", status_line.trim()))
+    })
 }

@@ -75,7 +75,8 @@ fn a_paused_process_ends_with_its_target() {
 fn it_starts_where_and_how_it_was_told() {
     let core = *cores::allowed().unwrap().last().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let script = "echo $PORT $1 $COLOUR $(pwd); cat; exec grep -E 'Sig(Blk|Ign)|Cpus_allowed_list' /proc/self/status";
+    let script =
+        "echo $PORT $1 $COLOUR $(pwd); cat; exec grep -E 'Sig(Blk|Ign)|Cpus_allowed_list' /proc/self/status";
     let mut server = server(&["sh", "-c", script, "sh", "{port}"]);
     server.env = vec![("COLOUR".to_owned(), "blue".to_owned())];
     server.cwd = folder.path().to_owned();
@@ -95,8 +96,10 @@ fn it_runs_as_the_user_it_was_given() {
     if !rustix::process::geteuid().is_root() {
         return; // Only root can become somebody else.
     }
-    let user = RunAs { uid: 4242, gid: 4343, groups: vec![4343, 4444], name: "ada".to_owned(), home: "/".into() };
-    let script = "id -u; id -g; id -G; echo $USER; touch $TRACER_TMP/x && echo written; echo more >>/dev/stderr";
+    let user =
+        RunAs { uid: 4242, gid: 4343, groups: vec![4343, 4444], name: "ada".to_owned(), home: "/".into() };
+    let script =
+        "id -u; id -g; id -G; echo $USER; touch $TRACER_TMP/x && echo written; echo more >>/dev/stderr";
     let options = SpawnOptions { core: None, run_as: Some(user) };
     let mut server = server(&["sh", "-c", script]);
     server.cwd = "/".into();
@@ -107,7 +110,10 @@ fn it_runs_as_the_user_it_was_given() {
 
 #[test]
 fn what_cannot_start_says_why() {
-    assert!(failure(Target::spawn(&server(&["no-such-program"]), &SpawnOptions::default())).contains("is not in PATH"));
+    assert!(
+        failure(Target::spawn(&server(&["no-such-program"]), &SpawnOptions::default()))
+            .contains("is not in PATH")
+    );
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("text");
     std::fs::write(&program, "not a program").unwrap();
@@ -124,7 +130,10 @@ fn one_that_dies_before_it_answers_is_reported_at_once_with_its_last_words() {
     let mut target = spawn(&["sh", "-c", "echo no database; exit 3"]);
     target.setup = Some("make database".to_owned());
     let error = failure(target.wait_ready("/", Duration::from_secs(600)));
-    assert!(error.contains("`it` ended before it answered (exit status: 3); if it is not set up yet: make"), "{error}");
+    assert!(
+        error.contains("`it` ended before it answered (exit status: 3); if it is not set up yet: make"),
+        "{error}"
+    );
     assert!(error.ends_with("its last words:\n    no database"), "{error}");
 }
 
@@ -144,7 +153,8 @@ fn one_that_listens_elsewhere_is_told_so() {
     let elsewhere = ready::free_port().unwrap();
     let mut command = http("200");
     command[3] = elsewhere.to_string();
-    let mut target = Target::spawn(&Server::from_command("it", command.to_vec()), &SpawnOptions::default()).unwrap();
+    let mut target =
+        Target::spawn(&Server::from_command("it", command.to_vec()), &SpawnOptions::default()).unwrap();
     until("it listens", || processes::listening_ports(&target.family()).contains(&elsewhere));
     let error = failure(target.wait_ready("/", Duration::from_millis(50)));
     assert!(error.contains(&format!("it listens on {elsewhere} instead")), "{error}");
@@ -193,7 +203,10 @@ fn the_committed_servers_answer_and_leave_nothing() {
             let mut target = Target::spawn(server, &SpawnOptions::default()).unwrap();
             target.wait_ready(&server.ready, server.ready_timeout).unwrap();
             for request in &scenario.requests {
-                assert_eq!(ready::ask(target.port(), &request.path, PATIENCE).unwrap(), request.expect.status);
+                assert_eq!(
+                    ready::ask(target.port(), &request.path, PATIENCE).unwrap(),
+                    request.expect.status
+                );
             }
             let family = target.family();
             target.stop();

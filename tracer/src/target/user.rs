@@ -37,8 +37,9 @@ pub fn give_to_user(path: &Path) -> Result<()> {
 }
 
 pub(super) fn give(path: &Path, uid: u32, gid: u32) -> Result<()> {
-    std::os::unix::fs::lchown(path, Some(uid), Some(gid))
-        .with_context(|| format!("cannot give {} to user {uid}; change its owner with chown", path.display()))?;
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid)).with_context(|| {
+        format!("cannot give {} to user {uid}; change its owner with chown", path.display())
+    })?;
     if path.is_dir() && !path.is_symlink() {
         for entry in path.read_dir().with_context(|| format!("cannot list {}", path.display()))? {
             give(&entry?.path(), uid, gid)?;
