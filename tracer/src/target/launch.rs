@@ -236,6 +236,8 @@ unsafe fn guard(line: RawFd, group: libc::pid_t) -> ! {
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &all, ptr::null_mut());
         libc::setpgid(0, 0);
+        // A name of its own: `killall tracer` must not take it too.
+        libc::prctl(libc::PR_SET_NAME, c"server-guardian".as_ptr());
         libc::dup2(line, 0);
         libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0);
         let mut byte = 0u8;
