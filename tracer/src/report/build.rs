@@ -277,16 +277,8 @@ fn notes(run: &Run) -> Vec<String> {
 
 fn defects(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Vec<String> {
     let mut defects = loaded.invariants.violated(run);
-    if loaded.requests() != run.ledger.traced {
-        defects.push(format!(
-            "ledger: {} requests were traced, {} were recorded",
-            run.ledger.traced,
-            loaded.requests()
-        ));
-    }
     // The run's own accounts are about the load; of the single connection only its requests are known.
-    let at_one_connection = single.map(|single| single.invariants.violated(&Run::default()));
-    let alone = at_one_connection.into_iter().flatten();
+    let alone = single.and_then(|single| single.invariants.of_requests());
     defects.extend(alone.map(|defect| format!("at one connection: {defect}")));
     defects
 }

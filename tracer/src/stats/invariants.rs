@@ -10,6 +10,8 @@ const CONSERVATION_SLACK_NS: u64 = 2_000_000;
 /// Violations met request by request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invariants {
+    /// Requests checked.
+    pub requests: u64,
     /// Requests that violated one.
     pub defects: u64,
     /// The first, in words.
@@ -19,6 +21,7 @@ pub struct Invariants {
 impl Invariants {
     /// Checks one request.
     pub fn observe(&mut self, request: &Request) {
+        self.requests += 1;
         if let Some(violation) = violation(request) {
             self.defects += 1;
             self.example.get_or_insert_with(|| {
@@ -29,23 +32,30 @@ impl Invariants {
 
     /// Adds everything `other` holds.
     pub fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
         self.defects += other.defects;
         if self.example.is_none() {
             self.example.clone_from(&other.example);
         }
     }
 
+    /// Requests that do not add up, in a sentence with an example; `None`: every one does.
+    pub fn of_requests(&self) -> Option<String> {
+        let example = self.example.as_deref().unwrap_or_default();
+        let defects = self.defects;
+        (defects > 0).then(|| format!("closure: requests that do not add up: {defects} ({example})"))
+    }
+
     /// Every violated promise of a run and its requests, one sentence each; empty: all held.
     pub fn violated(&self, run: &Run) -> Vec<String> {
-        let requests = self.defects > 0;
         let ledger = &run.ledger;
         let conservation = &run.conservation;
         let charged_too_much = conservation.charged_cpu_ns > conservation.traced_cpu_ns
             && disagree(conservation.charged_cpu_ns, conservation.traced_cpu_ns);
         [
-            requests.then(|| {
-                let example = self.example.as_deref().unwrap_or_default();
-                format!("closure: {} requests do not add up, as {example}", self.defects)
+            self.of_requests(),
+            (self.requests != ledger.traced).then(|| {
+                format!("ledger: {} requests were traced, {} recorded", ledger.traced, self.requests)
             }),
             (ledger.defects > 0).then(|| {
                 let example = ledger.defect_example.as_deref().unwrap_or("no example was kept");

@@ -42,7 +42,7 @@ fn phases_and_states_are_summed() {
     assert_eq!(summary.wall.sum_ns(), 1220);
     assert_eq!(summary.phase(Phase::App).wall.mean_ns(), 400.0);
     assert_eq!((summary.states().own_cpu_ns, summary.states().blocked_ns), (800, 420));
-    assert_eq!(summary.invariants, Invariants::default());
+    assert_eq!((summary.invariants.requests, summary.invariants.defects), (2, 0));
 }
 
 #[test]
@@ -116,6 +116,7 @@ fn violated_promises_of_a_run_are_told() {
         charged_cpu_ns: 2_000_000_000,
     };
     insta::assert_snapshot!(violated(run(ledger, conservation)), @"
+        ledger: 7 requests were traced, 0 recorded
         negative differences: 2 (queue -3 ns)
         ledger: requests that are unexplained: 2
         conservation: sched_switch saw 1006.000 ms of CPU, schedstat 1000.000 ms

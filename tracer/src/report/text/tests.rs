@@ -174,8 +174,8 @@ fn a_run_of_other_peoples_traffic_that_broke_everything() {
           conservation     run queue: hooks, run_delay: 2.00 and 2.01 ms, -0.50 %: held
           counters         records 2,040
           note             ended early: interrupted
-          DEFECT           closure: 1 requests do not add up, as connection 2 request 0: its thread states
-                           in app add up to 9803 ns, the phase is 9802 ns
+          DEFECT           closure: requests that do not add up: 1 (connection 2 request 0: its thread
+                           states in app add up to 9803 ns, the phase is 9802 ns)
           DEFECT           conservation: sched_switch saw 33.500 ms of CPU, schedstat 20.000 ms
 
         kernel 6.18.0 · CPU Example CPU · CPUs 2 · memory 8 GiB · congestion control bbr · clock tsc

@@ -1,1 +1,0 @@
-//! Promises kept or broken.
