@@ -1,8 +1,9 @@
 //! The ways in which a response can be told to misbehave: `/?sleep_us=5000&split=1`.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Frame, SizeHint};
 use hyper::header::HeaderValue;
-use tokio::time::{Sleep, sleep};
+use tokio::task::yield_now;
+use tokio::time::sleep;
 
 use super::Body;
 use crate::load::monotonic_ns;
@@ -93,7 +95,7 @@ impl Knobs {
             pieces: (0..count).map(|number| body.slice(cut(number)..cut(number + 1))).collect(),
             known_bytes: self.chunks.is_none().then_some(body.len() as u64),
             // The head leaves alone when the body makes the connection wait for its first piece.
-            pause: self.split.then_some(Pause::Yield),
+            pause: self.split.then(|| pause(Duration::ZERO)),
             gap: Duration::from_micros(self.chunk_gap_us),
         })
     }
@@ -109,36 +111,28 @@ pub(super) struct Pieces {
     gap: Duration,
 }
 
-enum Pause {
-    /// Not ready once.
-    Yield,
-    Sleep(Pin<Box<Sleep>>),
+type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// At least once not ready: that is when the connection writes.
+fn pause(gap: Duration) -> Pause {
+    if gap.is_zero() { Box::pin(yield_now()) } else { Box::pin(sleep(gap)) }
 }
 
 impl hyper::body::Body for Pieces {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.pause.take() {
-            Some(Pause::Yield) => {
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            Some(Pause::Sleep(mut sleeping)) => {
-                if sleeping.as_mut().poll(context).is_pending() {
-                    self.pause = Some(Pause::Sleep(sleeping));
-                    return Poll::Pending;
-                }
-            }
-            None => {}
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
         }
         let piece = self.pieces.pop_front();
         if !self.pieces.is_empty() {
-            self.pause = Some(if self.gap.is_zero() { Pause::Yield } else { Pause::Sleep(Box::pin(sleep(self.gap))) });
+            self.pause = Some(pause(self.gap));
         }
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
