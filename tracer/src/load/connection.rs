@@ -9,6 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -179,7 +180,7 @@ impl Connection {
         // The timer may still be that of an earlier request: then it is set to what is left for this one.
         while self.timer.as_mut().poll(context).is_ready() {
             let waited_ns = monotonic_ns() - exchange.send_ns;
-            let left = timeout.saturating_sub(std::time::Duration::from_nanos(waited_ns));
+            let left = timeout.saturating_sub(Duration::from_nanos(waited_ns));
             if left.is_zero() {
                 return Poll::Ready(Failure::Timeout { timeout, received_bytes: exchange.received_bytes });
             }
