@@ -1,3 +1,7 @@
-//! The `tracer` binary.
+//! The `tracer` binary: everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tracer::cli::run()
+}

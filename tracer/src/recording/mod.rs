@@ -544,6 +544,10 @@ pub struct Run {
     pub server_cpus: Vec<u32>,
     /// CPUs of driver and reader; empty: not pinned.
     pub client_cpus: Vec<u32>,
+    /// CPU nanoseconds of the thread that read the records.
+    pub reader_cpu_ns: u64,
+    /// Kernel memory of the BPF maps, bytes.
+    pub map_bytes: u64,
     /// Why the run ended early ("interrupted", "the target exited"), or empty.
     pub ended_early: String,
     /// Things the reader of the numbers must know, in words.

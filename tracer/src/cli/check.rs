@@ -1,0 +1,167 @@
+//! `tracer check`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::{
+    Format, Status, TraceArguments,
+    bench::{SizeArguments, scenarios},
+    print,
+    record::SubjectArguments,
+    worst,
+};
+use crate::{
+    check::{self, Checker, Promise, Verdict},
+    preflight::elevate,
+    recording::{disk, syscall_number},
+    session::{bench, progress::Progress, record},
+};
+
+/// Options of `check`.
+#[derive(Args)]
+pub struct Arguments {
+    /// A recording folder or a scenario file; without one, a live server (-p PID, or -- COMMAND)
+    #[arg(value_name = "RECORDING|SCENARIO.toml")]
+    subject: Option<PathBuf>,
+    /// No response takes more write calls than this (1: it leaves whole in one call)
+    #[arg(long, value_name = "N")]
+    writes_per_response: Option<u32>,
+    /// Each write of a response is this call, such as writev
+    #[arg(long, value_name = "SYSCALL", requires = "writes_per_response")]
+    call: Option<String>,
+    /// No more syscalls than this per request, over the whole server
+    #[arg(long, value_name = "N", value_parser = positive)]
+    max_syscalls_per_request: Option<f64>,
+    /// No more server CPU than this per request, in microseconds
+    #[arg(long, value_name = "US", value_parser = positive)]
+    max_cpu_us_per_request: Option<f64>,
+    /// Of a scenario: only these servers and workloads
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    #[command(flatten)]
+    live: SubjectArguments,
+    /// How the verdict is printed
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(flatten)]
+    trace: TraceArguments,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
+        _ => Err("a number above zero".into()),
+    }
+}
+
+/// Runs `check`.
+pub fn run(arguments: &Arguments) -> Result<Status> {
+    let promises = arguments.promises()?;
+    let verdicts = match &arguments.subject {
+        None => vec![arguments.live(promises)?],
+        Some(path) if path.is_dir() => vec![recorded(path, promises)?],
+        Some(path) => arguments.scenario(path, &promises)?,
+    };
+    let mut status = Status::Held;
+    let mut texts = Vec::new();
+    for verdict in &verdicts {
+        status = worst(
+            status,
+            match verdict.exit_code() {
+                0 => Status::Held,
+                1 => Status::Broken,
+                _ => Status::NoVerdict,
+            },
+        );
+        texts.push(match arguments.format {
+            Format::Text => check::text(verdict),
+            Format::Json => check::json(verdict),
+        });
+    }
+    print(&texts.join("\n"))?;
+    Ok(status)
+}
+
+fn recorded(path: &Path, promises: Vec<Promise>) -> Result<Verdict> {
+    let recording = disk::open(path)?;
+    let mut checker = Checker::new(promises);
+    for request in recording.requests {
+        checker.observe(&request?);
+    }
+    Ok(checker.verdict(&recording.run))
+}
+
+impl Arguments {
+    fn promises(&self) -> Result<Vec<Promise>> {
+        if let Some(call) = &self.call
+            && syscall_number(call).is_none()
+        {
+            bail!(
+                "--call {call}: there is no syscall of that name; use one such as write, writev, sendto or sendmsg"
+            );
+        }
+        let promises: Vec<Promise> = [
+            self.writes_per_response.map(|max| Promise::WritesPerResponse { max, call: self.call.clone() }),
+            self.max_syscalls_per_request.map(Promise::MaxSyscallsPerRequest),
+            self.max_cpu_us_per_request.map(Promise::MaxCpuUsPerRequest),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if promises.is_empty() {
+            bail!(
+                "nothing to check; give --writes-per-response 1, --max-syscalls-per-request N or \
+                 --max-cpu-us-per-request US"
+            );
+        }
+        Ok(promises)
+    }
+
+    fn live(&self, promises: Vec<Promise>) -> Result<Verdict> {
+        let subject = self.live.subject()?;
+        let load = self.live.load()?;
+        if load.is_some() && self.live.duration.is_none() && self.live.requests.is_none() {
+            bail!("how long? give --duration 2s or --requests N");
+        }
+        elevate::ensure()?;
+        let outcome = record::record(
+            record::Options {
+                subject,
+                load,
+                duration: self.live.duration,
+                output: None,
+                probes: self.trace.probes(),
+                keeps_query: self.trace.keep_query,
+                checker: Some(Checker::new(promises)),
+            },
+            &Progress::new(),
+        )?;
+        Ok(outcome
+            .checker
+            .map_or_else(|| Checker::new([]).verdict(&outcome.run), |checker| checker.verdict(&outcome.run)))
+    }
+
+    fn scenario(&self, path: &Path, promises: &[Promise]) -> Result<Vec<Verdict>> {
+        // The driver's flags are `record`'s: they mean the same for a scenario, where they were given.
+        let size = SizeArguments { duration: self.live.duration, ..SizeArguments::default() };
+        let scenarios = scenarios(&[path.to_owned()], &self.only, &size)?;
+        elevate::ensure()?;
+        let make = || Checker::new(promises.iter().cloned());
+        let options = bench::Options {
+            probes: self.trace.probes(),
+            keeps_query: self.trace.keep_query,
+            output: None,
+            checker: Some(&make),
+        };
+        let progress = Progress::new();
+        let mut verdicts = Vec::new();
+        for scenario in &scenarios {
+            for outcome in bench::bench(scenario, &options, &progress)? {
+                verdicts.extend(outcome.checker.map(|checker| checker.verdict(&outcome.run)));
+            }
+        }
+        Ok(verdicts)
+    }
+}

@@ -1,0 +1,115 @@
+//! `tracer record`
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::{Format, Status, TraceArguments, print, status_of};
+use crate::{
+    preflight::elevate,
+    report::{self, Report},
+    scenario::parse_duration,
+    session::{
+        progress::Progress,
+        record::{self, Load, Subject, Url},
+    },
+};
+
+/// Whom to trace and with which load: shared by `record` and `check`.
+#[derive(Args, Default)]
+pub struct SubjectArguments {
+    /// Process to attach to, with all its children; may be given several times
+    #[arg(short, long = "pid", value_name = "PID")]
+    pub pids: Vec<u32>,
+    /// Send our own keep-alive load to this URL meanwhile
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Keep-alive connections of our load
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "url",
+          value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub connections: u32,
+    /// Requests of our load; without it, until the duration is over
+    #[arg(long, value_name = "N", requires = "url", value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+    /// Status our load expects
+    #[arg(long, value_name = "CODE", default_value_t = 200, requires = "url",
+          value_parser = clap::value_parser!(u16).range(100..=599))]
+    pub expect_status: u16,
+    /// How long, such as 2s; without it, until Ctrl-C or the end of the target
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Command to start and trace from its first instruction; it gets the URL's port in PORT
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+impl SubjectArguments {
+    /// Whom; exactly one of pids and command.
+    pub fn subject(&self) -> Result<Subject> {
+        match (self.pids.is_empty(), self.command.is_empty()) {
+            (false, true) => Ok(Subject::Processes(self.pids.clone())),
+            (true, false) => Ok(Subject::Command(self.command.clone())),
+            (false, false) => bail!("both -p and a command were given; use one of them"),
+            (true, true) => {
+                bail!("nothing to trace; give a process (-p PID) or a command (-- COMMAND ARGUMENTS)")
+            }
+        }
+    }
+
+    /// Our load, when a URL was given.
+    pub fn load(&self) -> Result<Option<Load>> {
+        let Some(url) = &self.url else { return Ok(None) };
+        Ok(Some(Load {
+            url: Url::parse(url)?,
+            connections: self.connections,
+            status: self.expect_status,
+            requests: self.requests,
+        }))
+    }
+}
+
+/// Options of `record`.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    subject: SubjectArguments,
+    /// Folder the recording is written to; it must not exist
+    #[arg(short, long, value_name = "FOLDER", default_value = "recording")]
+    output: PathBuf,
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(flatten)]
+    trace: TraceArguments,
+}
+
+/// Runs `record`.
+pub fn run(arguments: Arguments) -> Result<Status> {
+    let subject = arguments.subject.subject()?;
+    let load = arguments.subject.load()?;
+    elevate::ensure()?;
+    let progress = Progress::new();
+    let outcome = record::record(
+        record::Options {
+            subject,
+            load,
+            duration: arguments.subject.duration,
+            output: Some(arguments.output.clone()),
+            probes: arguments.trace.probes(),
+            keeps_query: arguments.trace.keep_query,
+            checker: None,
+        },
+        &progress,
+    )?;
+    drop(progress);
+    let row = report::row(&outcome.run, &outcome.summary, None);
+    let status = status_of(&outcome.run, &row);
+    let report = Report::new(vec![row]);
+    print(&match arguments.format {
+        Format::Text => report::text(&report),
+        Format::Json => report::json(&report),
+    })?;
+    eprintln!("tracer: recording written to {}", arguments.output.display());
+    Ok(status)
+}

@@ -1,0 +1,255 @@
+//! `bench`: each server in a fresh process, untraced and traced rounds in turn, then one connection alone.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+
+use super::{Gather, interrupt, new_run, plan, progress::Progress, put_traced};
+use crate::{
+    check::Checker,
+    load::{Driver, LoadResult, Stop},
+    probe,
+    recording::{LoadTotals, Round, Run, disk::Writer},
+    report::{self, Row},
+    scenario::{Length, Request, Scenario, Server},
+    stats::Summary,
+    target::{
+        SpawnOptions, Target,
+        cores::{Placement, pin_current_thread, placement},
+        cpu::CpuAccount,
+        user::{give_to_user, invoking_user},
+    },
+    window::{Settings, Traced, Window},
+};
+
+/// Requests at one connection, at most: enough for its p99.
+const SINGLE_REQUESTS: u64 = 3_000;
+
+/// What `bench` is asked for besides the scenario.
+pub struct Options<'a> {
+    /// Programs and map sizes.
+    pub probes: probe::Options,
+    /// Keep query strings in paths.
+    pub keeps_query: bool,
+    /// Write the recording of the only server and workload here.
+    pub output: Option<&'a Path>,
+    /// Makes the promises to watch, for each server and workload anew.
+    pub checker: Option<&'a dyn Fn() -> Checker>,
+}
+
+/// One server under one workload.
+pub struct Outcome {
+    /// Everything but the requests.
+    pub run: Run,
+    /// The row of the report.
+    pub row: Row,
+    /// The promises watched.
+    pub checker: Option<Checker>,
+}
+
+/// Runs every server of the scenario under every workload.
+pub fn bench(scenario: &Scenario, options: &Options, progress: &Progress) -> Result<Vec<Outcome>> {
+    for server in &scenario.servers {
+        server.check_installed()?;
+    }
+    let placement = placement()?;
+    if let Some(note) = placement.note() {
+        progress.note(&note);
+    }
+    // Reader and everything else of ours share the driver's CPU: the server has its own for itself.
+    if let Some(&core) = placement.client.first() {
+        pin_current_thread(core)?;
+    }
+    let mut outcomes = Vec::new();
+    for server in &scenario.servers {
+        for request in &scenario.requests {
+            if interrupt::requested() {
+                return Ok(outcomes);
+            }
+            let bench = Bench { scenario, server, request, options, placement: &placement, progress };
+            outcomes.push(bench.run().with_context(|| format!("{} {}", server.name, request.name))?);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// One server under one workload, while it runs.
+struct Bench<'a> {
+    scenario: &'a Scenario,
+    server: &'a Server,
+    request: &'a Request,
+    options: &'a Options<'a>,
+    placement: &'a Placement,
+    progress: &'a Progress,
+}
+
+impl Bench<'_> {
+    fn run(&self) -> Result<Outcome> {
+        let mut run = new_run(&self.server.name, &self.request.name);
+        run.server_cpus = as_u32(&self.placement.server);
+        run.client_cpus = as_u32(&self.placement.client);
+        run.keeps_query = self.options.keeps_query;
+        run.notes.extend(self.placement.note());
+        let writer = self.options.output.map(Writer::create).transpose()?;
+        let mut gather =
+            Gather { writer, checker: self.options.checker.map(|make| make()), ..Gather::default() };
+
+        self.say("starting");
+        let mut target = self.start()?;
+        run.processes = crate::target::processes::processes(target.pid());
+        let mut driver = self.driver(&target, self.scenario.connections)?;
+        self.say("warming up");
+        let warm_up = driver.run(Stop::Count(self.server.warm_up_requests))?;
+        let mut traced: Option<Traced> = None;
+        let mut failed = warm_up.totals.errors > 0;
+        if failed {
+            run.rounds.push(Round { load: warm_up.totals, ..Round::default() });
+        }
+        for number in 1..=self.scenario.rounds {
+            if interrupt::requested() || failed {
+                break;
+            }
+            self.say(&format!("round {number} of {}, untraced", self.scenario.rounds));
+            let untraced = self.untraced_round(&target, &mut driver)?;
+            failed |= untraced.load.errors > 0;
+            run.rounds.push(untraced);
+            if interrupt::requested() || failed {
+                break;
+            }
+            self.say(&format!("round {number} of {}, traced", self.scenario.rounds));
+            let (round, window) = self.traced_round(&target, &mut driver, self.stop(), &mut gather)?;
+            failed |= round.load.errors > 0;
+            run.rounds.push(round);
+            match &mut traced {
+                Some(all) => all.merge(window),
+                None => traced = Some(window),
+            }
+        }
+        drop(driver);
+        let single = if failed || interrupt::requested() { None } else { self.single_connection(&target)? };
+        if let Some(status) = target.exit_status() {
+            run.notes.push(format!("the server ended by itself ({status}): {}", target.log_tail()));
+        }
+        target.stop();
+
+        put_traced(&mut run, traced.unwrap_or_default());
+        run.load = Some(totals_of(&run.rounds, self.scenario.connections));
+        if interrupt::requested() {
+            run.ended_early = "interrupted".into();
+        }
+        let row = report::row(&run, &gather.summary, single.as_ref());
+        if let (Some(writer), Some(path)) = (gather.writer, self.options.output) {
+            writer.finish(&run)?;
+            give_to_user(path)?;
+        }
+        Ok(Outcome { run, row, checker: gather.checker })
+    }
+
+    fn say(&self, what: &str) {
+        self.progress.say(format!("{} {}: {what}", self.server.name, self.request.name));
+    }
+
+    fn start(&self) -> Result<Target> {
+        let options = SpawnOptions { core: self.placement.server.first().copied(), run_as: invoking_user() };
+        let mut target = Target::spawn(self.server, &options)?;
+        target.wait_ready(&self.server.ready, self.server.ready_timeout)?;
+        Ok(target)
+    }
+
+    fn driver(&self, target: &Target, connections: u32) -> Result<Driver> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, target.port()));
+        let core = self.placement.client.first().copied();
+        let driver = Driver::start(plan(self.request, address, connections, self.scenario, core))?;
+        interrupt::also_set(&driver.stop_flag())?;
+        Ok(driver)
+    }
+
+    fn stop(&self) -> Stop {
+        match self.scenario.length {
+            Length::Requests(count) => Stop::Count(count),
+            Length::Duration(duration) => Stop::After(duration),
+        }
+    }
+
+    fn untraced_round(&self, target: &Target, driver: &mut Driver) -> Result<Round> {
+        let mut account = CpuAccount::new(&[target.pid()]);
+        let before = account.sample();
+        let load = driver.run(self.stop())?;
+        let used = account.sample().since(before);
+        Ok(Round {
+            traced: false,
+            load: load.totals,
+            server_cpu_ns: used.cpu_ns,
+            server_run_delay_ns: used.run_delay_ns,
+        })
+    }
+
+    /// One round with the programs attached. `gather` lends its sink to the window and gets it back.
+    fn traced_round(
+        &self,
+        target: &Target,
+        driver: &mut Driver,
+        stop: Stop,
+        gather: &mut Gather,
+    ) -> Result<(Round, Traced)> {
+        let settings = Settings {
+            processes: target.family(),
+            ports: vec![target.port()],
+            probes: self.options.probes.clone(),
+            keeps_query: self.options.keeps_query,
+            joins_samples: true,
+        };
+        let window = Window::open(&settings, std::mem::take(gather))?;
+        let mut account = CpuAccount::new(&[target.pid()]);
+        let before = account.sample();
+        let load = driver.run_keeping_samples(stop)?;
+        let used = account.sample().since(before);
+        let sent = load.sent();
+        let LoadResult { samples, totals, .. } = load;
+        window.add_samples(samples)?;
+        let (traced, back) = window.close(Some(sent))?;
+        *gather = back;
+        let round = Round {
+            traced: true,
+            load: totals,
+            server_cpu_ns: used.cpu_ns,
+            server_run_delay_ns: used.run_delay_ns,
+        };
+        Ok((round, traced))
+    }
+
+    /// The latency of a request that waits for no other: one connection, traced.
+    fn single_connection(&self, target: &Target) -> Result<Option<Summary>> {
+        self.say("one connection");
+        let mut driver = self.driver(target, 1)?;
+        let stop = match self.scenario.length {
+            Length::Requests(count) => Stop::Count((count / 10).clamp(1, SINGLE_REQUESTS)),
+            Length::Duration(duration) => Stop::After(duration / 4),
+        };
+        let mut gather = Gather::default();
+        self.traced_round(target, &mut driver, stop, &mut gather)?;
+        Ok((gather.summary.requests() > 0).then_some(gather.summary))
+    }
+}
+
+fn as_u32(cpus: &[usize]) -> Vec<u32> {
+    cpus.iter().map(|&cpu| cpu as u32).collect()
+}
+
+/// The load of the traced rounds together. Percentiles are those of each round: they do not add up.
+fn totals_of(rounds: &[Round], connections: u32) -> LoadTotals {
+    let mut all = LoadTotals { connections, ..LoadTotals::default() };
+    for load in rounds.iter().filter(|round| round.traced).map(|round| &round.load) {
+        all.requests += load.requests;
+        all.errors += load.errors;
+        all.first_error = all.first_error.or_else(|| load.first_error.clone());
+        all.reconnects += load.reconnects;
+        all.elapsed_ns += load.elapsed_ns;
+        all.client_cpu_ns += load.client_cpu_ns;
+        all.latency = load.latency;
+    }
+    all
+}

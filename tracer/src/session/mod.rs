@@ -1,0 +1,97 @@
+//! Whole runs, top to bottom: `bench` starts servers and drives load, `record` attaches to what runs.
+
+pub mod bench;
+pub mod interrupt;
+pub mod progress;
+pub mod record;
+
+use std::{
+    net::SocketAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Result;
+
+use crate::{
+    check::Checker,
+    load::{Expectation, Plan},
+    recording::{Request, Run, SCHEMA_VERSION, disk::Writer},
+    scenario,
+    stats::Summary,
+    target::environment::fingerprint,
+    window::{Sink, Traced},
+};
+
+/// Where every request of a run goes: into the summary, and where asked for to disk and past the promises.
+#[derive(Default)]
+pub struct Gather {
+    /// Sums and distributions.
+    pub summary: Summary,
+    /// The recording being written.
+    pub writer: Option<Writer>,
+    /// Promises being watched.
+    pub checker: Option<Checker>,
+}
+
+impl Sink for Gather {
+    fn take(&mut self, request: Request) -> Result<()> {
+        self.summary.add(&request);
+        if let Some(checker) = &mut self.checker {
+            checker.observe(&request);
+        }
+        match &mut self.writer {
+            Some(writer) => writer.write(request),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A run with nothing but where and when.
+fn new_run(name: &str, workload: &str) -> Run {
+    Run {
+        schema_version: SCHEMA_VERSION,
+        tracer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        name: name.to_owned(),
+        workload: workload.to_owned(),
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        command: std::env::args().collect(),
+        environment: fingerprint(),
+        ..Run::default()
+    }
+}
+
+/// Puts what the traced windows saw into the run.
+fn put_traced(run: &mut Run, traced: Traced) {
+    run.window_ns = traced.window_ns;
+    run.connections = traced.tally.connections;
+    run.accepted = traced.tally.accepted;
+    run.accept_wait_ns = traced.tally.accept_wait_ns;
+    run.syscalls = traced.syscalls;
+    run.holders = traced.holders;
+    run.ledger = traced.tally.ledger;
+    run.conservation = traced.conservation;
+    run.reader_cpu_ns = traced.reader_cpu_ns;
+    run.map_bytes = traced.map_bytes;
+}
+
+/// The driver's plan for a workload of a scenario.
+fn plan(
+    request: &scenario::Request,
+    address: SocketAddr,
+    connections: u32,
+    scenario: &scenario::Scenario,
+    core: Option<usize>,
+) -> Plan {
+    Plan {
+        address,
+        host: address.to_string(),
+        method: request.method.clone(),
+        path: request.path.clone(),
+        headers: request.headers.clone(),
+        body: request.body.clone(),
+        expect: Expectation { status: request.expect.status, body: request.expect.body.clone() },
+        connections: connections as usize,
+        timeout: scenario.timeout,
+        core,
+    }
+}

@@ -1,0 +1,312 @@
+//! `record`: attach to running processes, or start one, with our load or somebody else's traffic.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::{Gather, interrupt, new_run, progress::Progress, put_traced};
+use crate::{
+    check::Checker,
+    load::{Driver, Expectation, LoadResult, Plan, Stop},
+    probe,
+    recording::{Round, Run, disk::Writer},
+    scenario::Server,
+    stats::Summary,
+    target::{
+        SpawnOptions, Target,
+        cores::{Placement, pin_current_thread, placement},
+        cpu::CpuAccount,
+        processes,
+        user::{give_to_user, invoking_user},
+    },
+    window::{Settings, Window},
+};
+
+/// Pause between two looks at clock, target and Ctrl-C.
+const WATCH_PAUSE: Duration = Duration::from_millis(20);
+/// Load without a length goes on until Ctrl-C; nobody waits this long.
+const UNTIL_INTERRUPTED: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// Requests sent before the window opens, so that the first ones do not stand for all.
+const WARM_UP_REQUESTS: u64 = 500;
+
+/// Whom to record.
+pub enum Subject {
+    /// Running processes, with all their children.
+    Processes(Vec<u32>),
+    /// A command to start.
+    Command(Vec<String>),
+}
+
+/// Load of our own driver.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Where to.
+    pub url: Url,
+    /// Connections held open.
+    pub connections: u32,
+    /// Status expected.
+    pub status: u16,
+    /// Requests to send; `None`: for the duration.
+    pub requests: Option<u64>,
+}
+
+/// A checked `http://` URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Resolved address.
+    pub address: SocketAddr,
+    /// Host header.
+    pub host: String,
+    /// Path and query.
+    pub path: String,
+}
+
+impl Url {
+    /// Reads and resolves a URL; says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self> {
+        let uri: hyper::Uri = text
+            .parse()
+            .map_err(|error| anyhow!("--url {text}: {error}; write it like http://127.0.0.1:8080/"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => bail!("--url {text}: TLS is not supported; use the server's plain http port"),
+            _ => bail!("--url {text}: it must begin with http://, like http://127.0.0.1:8080/"),
+        }
+        let authority = uri
+            .authority()
+            .ok_or_else(|| anyhow!("--url {text}: no host; write it like http://127.0.0.1:8080/"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let address = (host, authority.port_u16().unwrap_or(80))
+            .to_socket_addrs()
+            .with_context(|| format!("--url {text}: the host {host} cannot be resolved"))?
+            .next()
+            .ok_or_else(|| anyhow!("--url {text}: the host {host} has no address"))?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Ok(Self { address, host: authority.to_string(), path })
+    }
+}
+
+/// What `record` is asked for.
+pub struct Options {
+    /// Whom.
+    pub subject: Subject,
+    /// Our own load, or somebody else's traffic.
+    pub load: Option<Load>,
+    /// How long; `None`: until Ctrl-C, the end of the target, or the last request asked for.
+    pub duration: Option<Duration>,
+    /// Where the recording goes; `None`: nowhere.
+    pub output: Option<PathBuf>,
+    /// Programs and map sizes.
+    pub probes: probe::Options,
+    /// Keep query strings in paths.
+    pub keeps_query: bool,
+    /// Promises to watch.
+    pub checker: Option<Checker>,
+}
+
+/// What a recording saw.
+pub struct Outcome {
+    /// Everything but the requests.
+    pub run: Run,
+    /// Sums and distributions.
+    pub summary: Summary,
+    /// The promises watched.
+    pub checker: Option<Checker>,
+}
+
+/// Records until the duration is over, the load is through, the target ends, or Ctrl-C.
+pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
+    let placement = placement()?;
+    let writer = options.output.as_deref().map(Writer::create).transpose()?;
+    let mut recorded = Recorded::find(&options, &placement)?;
+    let mut run = new_run(&recorded.name, &workload(options.load.as_ref()));
+    run.keeps_query = options.keeps_query;
+    if let Some(&core) = placement.client.first() {
+        pin_current_thread(core)?;
+        run.client_cpus = placement.client.iter().map(|&cpu| cpu as u32).collect();
+    }
+    run.server_cpus = recorded.pinned_to.iter().map(|&cpu| cpu as u32).collect();
+
+    recorded.begin(options.load.as_ref(), progress)?;
+    let mut driver =
+        options.load.as_ref().map(|load| start_driver(load, &placement, progress)).transpose()?;
+    let roots = recorded.roots();
+    run.processes = roots.iter().flat_map(|&root| processes::processes(root)).collect();
+    let settings = Settings {
+        processes: processes::family(&roots),
+        ports: ports(&roots, options.load.as_ref()),
+        probes: options.probes.clone(),
+        keeps_query: options.keeps_query,
+        joins_samples: driver.is_some(),
+    };
+    let gather = Gather { writer, checker: options.checker, ..Gather::default() };
+    let window = Window::open(&settings, gather)?;
+    progress.say(format!("recording {}; Ctrl-C ends it with the result so far", recorded.name));
+
+    let mut account = CpuAccount::new(&roots);
+    let before = account.sample();
+    let load = match (&mut driver, &options.load) {
+        (Some(driver), Some(load)) => Some(drive(driver, load, options.duration)?),
+        _ => {
+            run.ended_early = recorded.watch(options.duration);
+            None
+        }
+    };
+    let used = account.sample().since(before);
+    let sent = load.as_ref().map(LoadResult::sent);
+    if let Some(LoadResult { samples, totals, .. }) = load {
+        window.add_samples(samples)?;
+        run.load = Some(totals.clone());
+        run.rounds = vec![Round {
+            traced: true,
+            load: totals,
+            server_cpu_ns: used.cpu_ns,
+            server_run_delay_ns: used.run_delay_ns,
+        }];
+    }
+    let (traced, gather) = window.close(sent)?;
+    drop(driver);
+    let target_ended = recorded.ended();
+    recorded.stop();
+    put_traced(&mut run, traced);
+    if target_ended {
+        run.ended_early = "the target exited".into();
+    } else if options.load.is_some() && interrupt::requested() {
+        run.ended_early = "interrupted".into();
+    }
+    if let (Some(writer), Some(path)) = (gather.writer, &options.output) {
+        writer.finish(&run)?;
+        give_to_user(path)?;
+    }
+    Ok(Outcome { run, summary: gather.summary, checker: gather.checker })
+}
+
+/// The processes being recorded, found or started.
+struct Recorded {
+    name: String,
+    processes: Vec<u32>,
+    started: Option<(Target, Server)>,
+    pinned_to: Vec<usize>,
+}
+
+impl Recorded {
+    fn find(options: &Options, placement: &Placement) -> Result<Self> {
+        match &options.subject {
+            Subject::Processes(pids) => {
+                let described: Vec<_> =
+                    pids.iter().map(|&pid| processes::describe(pid)).collect::<Result<_>>()?;
+                let name = described.iter().map(|process| process.name.clone()).collect::<Vec<_>>().join("+");
+                Ok(Self { name, processes: pids.clone(), started: None, pinned_to: Vec::new() })
+            }
+            Subject::Command(command) => {
+                let mut server = Server::from_command(&name_of(command), command.clone());
+                if let Some(load) = &options.load {
+                    server.port = load.url.address.port();
+                    server.ready = load.url.path.clone();
+                }
+                let options =
+                    SpawnOptions { core: placement.server.first().copied(), run_as: invoking_user() };
+                let target = Target::spawn_paused(&server, &options)?;
+                Ok(Self {
+                    name: server.name.clone(),
+                    processes: Vec::new(),
+                    started: Some((target, server)),
+                    pinned_to: placement.server.clone(),
+                })
+            }
+        }
+    }
+
+    /// Lets a started command run and, when we drive it, waits until it answers.
+    fn begin(&mut self, load: Option<&Load>, progress: &Progress) -> Result<()> {
+        let Some((target, server)) = &mut self.started else { return Ok(()) };
+        target.release()?;
+        if load.is_some() {
+            progress.say(format!("waiting for {}", self.name));
+            target.wait_ready(&server.ready, server.ready_timeout)?;
+        }
+        Ok(())
+    }
+
+    fn roots(&self) -> Vec<u32> {
+        match &self.started {
+            Some((target, _)) => vec![target.pid()],
+            None => self.processes.clone(),
+        }
+    }
+
+    /// Waits for the end of the duration, of the target, or Ctrl-C; says which when it came early.
+    fn watch(&mut self, duration: Option<Duration>) -> String {
+        let end = duration.map(|duration| Instant::now() + duration);
+        loop {
+            if interrupt::requested() {
+                return if duration.is_some() { "interrupted".into() } else { String::new() };
+            }
+            if self.ended() || end.is_some_and(|end| Instant::now() >= end) {
+                return String::new();
+            }
+            std::thread::sleep(WATCH_PAUSE);
+        }
+    }
+
+    fn ended(&mut self) -> bool {
+        match &mut self.started {
+            Some((target, _)) => target.exit_status().is_some(),
+            None => !self.processes.iter().any(|&pid| processes::exists(pid)),
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some((target, _)) = &mut self.started {
+            target.stop();
+        }
+    }
+}
+
+fn name_of(command: &[String]) -> String {
+    let program = command.first().map_or("", String::as_str);
+    program.rsplit('/').next().unwrap_or(program).to_owned()
+}
+
+fn workload(load: Option<&Load>) -> String {
+    load.map_or_else(|| "(traffic of others)".to_owned(), |load| format!("GET {}", load.url.path))
+}
+
+fn ports(roots: &[u32], load: Option<&Load>) -> Vec<u16> {
+    let mut ports = processes::listening_ports(&processes::family(roots));
+    ports.extend(load.map(|load| load.url.address.port()));
+    ports
+}
+
+fn start_driver(load: &Load, placement: &Placement, progress: &Progress) -> Result<Driver> {
+    let plan = Plan {
+        address: load.url.address,
+        host: load.url.host.clone(),
+        method: "GET".into(),
+        path: load.url.path.clone(),
+        headers: Vec::new(),
+        body: Vec::new(),
+        expect: Expectation { status: load.status, body: None },
+        connections: load.connections as usize,
+        timeout: Duration::from_secs(5),
+        core: placement.client.first().copied(),
+    };
+    let mut driver = Driver::start(plan)?;
+    interrupt::also_set(&driver.stop_flag())?;
+    progress.say("warming up");
+    driver.run(Stop::Count(WARM_UP_REQUESTS))?;
+    Ok(driver)
+}
+
+fn drive(driver: &mut Driver, load: &Load, duration: Option<Duration>) -> Result<LoadResult> {
+    let stop = match (load.requests, duration) {
+        (Some(requests), _) => Stop::Count(requests),
+        (None, Some(duration)) => Stop::After(duration),
+        (None, None) => Stop::After(UNTIL_INTERRUPTED),
+    };
+    driver.run_keeping_samples(stop)
+}
