@@ -93,7 +93,9 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
                     let octets = || HeaderValue::from_static("application/octet-stream");
                     (content_type.unwrap_or_else(octets), body.to_bytes())
                 }
-                Err(error) => return Ok(text(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))),
+                Err(error) => {
+                    return Ok(text(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")));
+                }
             }
         }
         _ => return Ok(text(StatusCode::NOT_FOUND, String::from("there are /, /users/:id and POST /echo"))),

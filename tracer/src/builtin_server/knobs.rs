@@ -39,7 +39,9 @@ impl Knobs {
         let mut knobs = Self::default();
         for parameter in query.split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let number = || value.parse::<u64>().map_err(|_| format!("{name}={value} is not a whole number: give one"));
+            let number = || {
+                value.parse::<u64>().map_err(|_| format!("{name}={value} is not a whole number: give one"))
+            };
             match name {
                 "sleep_us" => knobs.sleep_us = Some(number()?),
                 "block_us" => knobs.block_us = Some(number()?),

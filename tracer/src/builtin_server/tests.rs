@@ -60,7 +60,9 @@ fn the_routes_answer_as_promised() {
 #[test]
 fn the_body_is_the_same_however_it_is_sent() {
     let address = start();
-    for query in ["split=1", "chunks=4", "chunks=100", "split=1&chunks=2&chunk_gap_us=100", "spin_us=10&block_us=10"] {
+    for query in
+        ["split=1", "chunks=4", "chunks=100", "split=1&chunks=2&chunk_gap_us=100", "spin_us=10&block_us=10"]
+    {
         check(get(address, &format!("/?{query}"), r#"{"message":"hello"}"#));
     }
 }
