@@ -64,12 +64,6 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
-/// Whether `name` is a program on the path.
-pub fn is_installed(name: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(name).is_file())
-}
-
 fn not_started(command: &Command, error: std::io::Error) -> anyhow::Error {
     let program = command.get_program().display();
     match error.kind() {

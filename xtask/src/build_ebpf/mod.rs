@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     Verdict,
-    command::{cargo, output, run, target_dir, workspace},
+    command::{cargo, output, run, succeeds, target_dir, workspace},
 };
 
 mod tools;
@@ -75,7 +75,7 @@ pub fn clippy() -> Result<bool> {
         lock: None,
     }
     .cargo("clippy")?;
-    crate::command::succeeds(clippy.current_dir(crate_dir).args(["--", "-D", "warnings"]))
+    succeeds(clippy.current_dir(crate_dir).args(["--", "-D", "warnings"]))
 }
 
 fn build_in_place(tools: &Tools, args: &Args) -> Result<Verdict> {

@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::command::{cargo, is_installed, output, run, target_dir, workspace};
+use crate::{
+    command::{cargo, output, run, target_dir, workspace},
+    system::is_installed,
+};
 
 /// The compiler, of rust-toolchain.toml; the linker below is linked against its LLVM.
 const RUST: &str = "1.95.0";
@@ -31,7 +34,7 @@ pub struct Tools {
 impl Tools {
     /// Checks that every tool is there in the right version and fetches those that are not.
     pub fn ensure() -> Result<Self> {
-        let version = output(&mut rustc().arg("--version"))?;
+        let version = output(rustc().arg("--version"))?;
         ensure!(
             version.split_whitespace().nth(1) == Some(RUST),
             "the BPF object is built with Rust {RUST} exactly, and this is {version}: \
