@@ -11,15 +11,7 @@ use crate::{
 pub fn run_task() -> Result<Verdict> {
     let root = workspace();
     let format = |dir| succeeds(cargo().args(["fmt", "--check"]).current_dir(dir));
-    let clippy = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--all-features",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
     let checks = [
         format(root.clone())?,
         format(root.join("tracer-ebpf"))?,

@@ -37,11 +37,7 @@ enum Verdict {
 impl Verdict {
     /// What it comes to when every one of `checks` must hold.
     fn of_all(checks: impl IntoIterator<Item = bool>) -> Self {
-        if checks.into_iter().all(|held| held) {
-            Self::Held
-        } else {
-            Self::Failed
-        }
+        if checks.into_iter().all(|held| held) { Self::Held } else { Self::Failed }
     }
 }
 

@@ -46,26 +46,17 @@ fn set_up(name: &str, dir: &Path) -> Result<&'static str> {
     } else {
         return Ok("needs nothing installed");
     };
-    Ok(if installed {
-        "installed"
-    } else {
-        "already installed"
-    })
+    Ok(if installed { "installed" } else { "already installed" })
 }
 
 /// The folders of the servers, by name.
 fn servers() -> Result<BTreeMap<String, PathBuf>> {
     let servers = workspace().join("scenarios/servers");
     let mut found = BTreeMap::new();
-    for entry in
-        fs::read_dir(&servers).with_context(|| format!("cannot list {}", servers.display()))?
-    {
+    for entry in fs::read_dir(&servers).with_context(|| format!("cannot list {}", servers.display()))? {
         let entry = entry?;
         if entry.path().is_dir() {
-            found.insert(
-                entry.file_name().to_string_lossy().into_owned(),
-                entry.path(),
-            );
+            found.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());
         }
     }
     Ok(found)
@@ -73,21 +64,12 @@ fn servers() -> Result<BTreeMap<String, PathBuf>> {
 
 /// Runs `npm ci`, unless what it would install is there; true when it ran.
 fn install_from_lock(dir: &Path) -> Result<bool> {
-    let modified = |file: &str| {
-        fs::metadata(dir.join(file))
-            .and_then(|data| data.modified())
-            .ok()
-    };
+    let modified = |file: &str| fs::metadata(dir.join(file)).and_then(|data| data.modified()).ok();
     // npm leaves its own copy of the lock behind when an installation is complete.
     if modified("node_modules/.package-lock.json") >= modified("package-lock.json") {
         return Ok(false);
     }
-    ensure!(
-        is_installed("npm"),
-        "npm is missing: install Node.js 20 or later with npm, then try again"
-    );
-    run(Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund"])
-        .current_dir(dir))?;
+    ensure!(is_installed("npm"), "npm is missing: install Node.js 20 or later with npm, then try again");
+    run(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(dir))?;
     Ok(true)
 }

@@ -23,13 +23,7 @@ const TARGET: &str = "bpfel-unknown-none";
 /// The committed object, from the repository's folder.
 const COMMITTED: &str = "tracer/src/probe/tracer.bpf.o";
 /// All that the object is made from, from the repository's folder.
-const SOURCES: [&str; 5] = [
-    "tracer-ebpf",
-    "tracer-common",
-    "Cargo.toml",
-    "Cargo.lock",
-    "rust-toolchain.toml",
-];
+const SOURCES: [&str; 5] = ["tracer-ebpf", "tracer-common", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 /// Settings of the caller that would change the object.
 const FOREIGN_SETTINGS: [&str; 7] = [
     "CARGO_BUILD_",
@@ -58,39 +52,22 @@ pub struct Args {
 /// Builds the object and puts it in place, or checks the one that is there.
 pub fn run_task(args: &Args) -> Result<Verdict> {
     let tools = Tools::ensure()?;
-    if args.check {
-        check(&tools)
-    } else {
-        build_in_place(&tools, args)
-    }
+    if args.check { check(&tools) } else { build_in_place(&tools, args) }
 }
 
 /// Runs clippy over the BPF crate; true when it has nothing to say.
 pub fn clippy() -> Result<bool> {
     let crate_dir = workspace().join("tracer-ebpf");
-    let mut clippy = Build {
-        tools: &Tools::ensure()?,
-        root: &workspace(),
-        target_dir: &target_dir().join("ebpf"),
-        lock: None,
-    }
-    .cargo("clippy")?;
+    let mut clippy =
+        Build { tools: &Tools::ensure()?, root: &workspace(), target_dir: &target_dir().join("ebpf"), lock: None }
+            .cargo("clippy")?;
     succeeds(clippy.current_dir(crate_dir).args(["--", "-D", "warnings"]))
 }
 
 fn build_in_place(tools: &Tools, args: &Args) -> Result<Verdict> {
     let root = workspace();
-    let build = Build {
-        tools,
-        root: &root,
-        target_dir: &target_dir().join("ebpf"),
-        lock: None,
-    };
-    let features: &[&str] = if args.log {
-        &["--features", "log"]
-    } else {
-        &[]
-    };
+    let build = Build { tools, root: &root, target_dir: &target_dir().join("ebpf"), lock: None };
+    let features: &[&str] = if args.log { &["--features", "log"] } else { &[] };
     let object = build.object(features)?;
     let out = args.out.clone().unwrap_or_else(|| root.join(COMMITTED));
     // An unchanged file keeps its time, so that cargo does not rebuild `tracer` for nothing.
@@ -107,58 +84,32 @@ fn build_in_place(tools: &Tools, args: &Args) -> Result<Verdict> {
 }
 
 fn check(tools: &Tools) -> Result<Verdict> {
-    let elsewhere =
-        tempfile::tempdir().context("cannot make a temporary folder for a clean build")?;
+    let elsewhere = tempfile::tempdir().context("cannot make a temporary folder for a clean build")?;
     let root = elsewhere.path().join("copy");
     fs::create_dir(&root).with_context(|| format!("cannot make {}", root.display()))?;
-    run(Command::new("cp")
-        .arg("-R")
-        .args(SOURCES)
-        .arg(&root)
-        .current_dir(workspace()))?;
-    let object = Build {
-        tools,
-        root: &root,
-        target_dir: &elsewhere.path().join("target"),
-        lock: Some("--locked"),
-    }
-    .object(&[])?;
+    run(Command::new("cp").arg("-R").args(SOURCES).arg(&root).current_dir(workspace()))?;
+    let object = Build { tools, root: &root, target_dir: &elsewhere.path().join("target"), lock: Some("--locked") }
+        .object(&[])?;
     let rebuilt = elsewhere.path().join("tracer.bpf.o");
     fs::write(&rebuilt, &object).with_context(|| format!("cannot write {}", rebuilt.display()))?;
 
     let committed = workspace().join(COMMITTED);
-    let bytes = fs::read(&committed).with_context(|| {
-        format!("no BPF object at {COMMITTED}: run `cargo xtask build-ebpf` and commit it")
-    })?;
+    let bytes = fs::read(&committed)
+        .with_context(|| format!("no BPF object at {COMMITTED}: run `cargo xtask build-ebpf` and commit it"))?;
     if bytes == object {
-        eprintln!(
-            "{COMMITTED}: {} bytes, the same as built from source elsewhere",
-            bytes.len()
-        );
+        eprintln!("{COMMITTED}: {} bytes, the same as built from source elsewhere", bytes.len());
         return Ok(Verdict::Held);
     }
     eprintln!("{COMMITTED} is not what its source gives:");
-    eprintln!(
-        "  committed {:>8} bytes  sha256 {}",
-        bytes.len(),
-        sha256(&committed)?
-    );
-    eprintln!(
-        "  rebuilt   {:>8} bytes  sha256 {}",
-        object.len(),
-        sha256(&rebuilt)?
-    );
+    eprintln!("  committed {:>8} bytes  sha256 {}", bytes.len(), sha256(&committed)?);
+    eprintln!("  rebuilt   {:>8} bytes  sha256 {}", object.len(), sha256(&rebuilt)?);
     eprintln!("Run `cargo xtask build-ebpf` and commit the object.");
     Ok(Verdict::Failed)
 }
 
 fn sha256(file: &Path) -> Result<String> {
     let line = output(Command::new("sha256sum").arg(file))?;
-    Ok(line
-        .split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .to_owned())
+    Ok(line.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
 /// One build of the BPF crate below `root`.
@@ -176,13 +127,8 @@ impl Build<'_> {
         run(self.cargo("build")?.args(options))?;
         let linked = self.target_dir.join(TARGET).join("release/tracer-ebpf");
         let stripped = linked.with_extension("stripped.o");
-        run(self
-            .tools
-            .objcopy()
-            .arg("--strip-debug")
-            .args([&linked, &stripped]))?;
-        let object =
-            fs::read(&stripped).with_context(|| format!("cannot read {}", stripped.display()))?;
+        run(self.tools.objcopy().arg("--strip-debug").args([&linked, &stripped]))?;
+        let object = fs::read(&stripped).with_context(|| format!("cannot read {}", stripped.display()))?;
         for place in [self.root, self.tools.sysroot.as_path()] {
             let name = place.as_os_str().as_encoded_bytes();
             ensure!(
@@ -199,31 +145,17 @@ impl Build<'_> {
     fn cargo(&self, subcommand: &str) -> Result<Command> {
         let crate_dir = self.root.join("tracer-ebpf");
         if !crate_dir.join("src/main.rs").is_file() {
-            bail!(
-                "no BPF programs at {}: this needs a full checkout",
-                crate_dir.display()
-            );
+            bail!("no BPF programs at {}: this needs a full checkout", crate_dir.display());
         }
         let mut command = cargo();
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy().into_owned();
-            if name == "RUSTFLAGS"
-                || FOREIGN_SETTINGS
-                    .iter()
-                    .any(|foreign| name.starts_with(foreign))
-            {
+            if name == "RUSTFLAGS" || FOREIGN_SETTINGS.iter().any(|foreign| name.starts_with(foreign)) {
                 command.env_remove(name);
             }
         }
         command
-            .args([
-                subcommand,
-                "--release",
-                "--target",
-                TARGET,
-                "-Z",
-                "build-std=core",
-            ])
+            .args([subcommand, "--release", "--target", TARGET, "-Z", "build-std=core"])
             .current_dir(&crate_dir)
             .env("CARGO_TARGET_DIR", self.target_dir)
             .env("PATH", self.tools.path()?)
@@ -236,17 +168,13 @@ impl Build<'_> {
     /// The flags, with folders of this machine given names that are the same on every other.
     fn rustflags(&self, crate_dir: &Path) -> Result<String> {
         let mut flags = vec!["-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()];
-        let mut remap = |from: &Path, to: &str| {
-            flags.push(format!("--remap-path-prefix={}={to}", from.display()))
-        };
+        let mut remap = |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
         remap(self.root, "/tracer");
         remap(&self.tools.sysroot, "/rust");
         // A registry's folder is named after its address: fetch first, so that there is one to look at.
         run(cargo().arg("fetch").args(self.lock).current_dir(crate_dir))?;
         let registries = tools::cargo_home()?.join("registry/src");
-        for registry in fs::read_dir(&registries)
-            .with_context(|| format!("cannot list {}", registries.display()))?
-        {
+        for registry in fs::read_dir(&registries).with_context(|| format!("cannot list {}", registries.display()))? {
             remap(&registry?.path(), "/registry");
         }
         Ok(flags.join("\x1f"))

@@ -46,11 +46,7 @@ impl Tools {
         ensure_rust_src(&sysroot, &home)?;
         ensure_bpf_linker(&sysroot, &home)?;
         let rustc_wrapper = workspace().join("xtask/src/build_ebpf/rustc-wrapper");
-        Ok(Self {
-            sysroot,
-            rustc_wrapper,
-            bin: home.join("bin"),
-        })
+        Ok(Self { sysroot, rustc_wrapper, bin: home.join("bin") })
     }
 
     /// The search path with bpf-linker on it.
@@ -62,10 +58,7 @@ impl Tools {
 
     /// The objcopy that comes with rustc.
     pub fn objcopy(&self) -> Command {
-        let host = format!(
-            "lib/rustlib/{}-unknown-linux-gnu/bin/rust-objcopy",
-            env::consts::ARCH
-        );
+        let host = format!("lib/rustlib/{}-unknown-linux-gnu/bin/rust-objcopy", env::consts::ARCH);
         let mut command = Command::new(self.sysroot.join(host));
         command.env("LD_LIBRARY_PATH", self.sysroot.join("lib"));
         command
@@ -94,14 +87,10 @@ fn ensure_rust_src(sysroot: &Path, home: &Path) -> Result<()> {
     eprintln!("fetching the source of Rust's standard library (rust-src {RUST})");
     // The link of an earlier run whose target folder is gone.
     if place.is_symlink() {
-        fs::remove_file(&place)
-            .with_context(|| format!("cannot remove the stale link {}", place.display()))?;
+        fs::remove_file(&place).with_context(|| format!("cannot remove the stale link {}", place.display()))?;
     }
-    let Err(rustup) = output(
-        Command::new("rustup")
-            .args(["component", "add", "rust-src"])
-            .current_dir(workspace()),
-    ) else {
+    let Err(rustup) = output(Command::new("rustup").args(["component", "add", "rust-src"]).current_dir(workspace()))
+    else {
         return Ok(());
     };
     let source = debian_rust_src(home).with_context(|| {
@@ -125,8 +114,7 @@ fn debian_rust_src(home: &Path) -> Result<PathBuf> {
     ensure!(is_installed("apt-get"), "this is not a Debian");
     let apt = home.join("apt");
     for dir in ["lists/partial", "cache/archives/partial", "parts"] {
-        fs::create_dir_all(apt.join(dir))
-            .with_context(|| format!("cannot make {}", apt.display()))?;
+        fs::create_dir_all(apt.join(dir)).with_context(|| format!("cannot make {}", apt.display()))?;
     }
     let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
     let config = format!(
@@ -138,17 +126,12 @@ fn debian_rust_src(home: &Path) -> Result<PathBuf> {
          APT::Sandbox::User \"root\";\n",
         apt = apt.display()
     );
-    let sources = format!(
-        "deb [signed-by={keyring}] {} {DEBIAN_SUITE} main\n",
-        debian_mirror()?
-    );
+    let sources = format!("deb [signed-by={keyring}] {} {DEBIAN_SUITE} main\n", debian_mirror()?);
     fs::write(apt.join("apt.conf"), config)?;
     fs::write(apt.join("sources.list"), sources)?;
     let private = |program: &str| {
         let mut command = Command::new(program);
-        command
-            .env("APT_CONFIG", apt.join("apt.conf"))
-            .current_dir(&apt);
+        command.env("APT_CONFIG", apt.join("apt.conf")).current_dir(&apt);
         command
     };
     output(private("apt-get").args(["--quiet", "update"]))?;
@@ -163,12 +146,7 @@ fn debian_rust_src(home: &Path) -> Result<PathBuf> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
         .context("apt-get download left no package")?;
-    output(
-        Command::new("dpkg")
-            .arg("-x")
-            .arg(&package)
-            .arg(home.join("rust-src")),
-    )?;
+    output(Command::new("dpkg").arg("-x").arg(&package).arg(home.join("rust-src")))?;
     if !source.join("library/Cargo.lock").is_file() {
         bail!("the package rust-src {version} has no {}", source.display());
     }
@@ -178,18 +156,13 @@ fn debian_rust_src(home: &Path) -> Result<PathBuf> {
 
 /// The mirror that apt is set up to take this release of Debian from.
 fn debian_mirror() -> Result<String> {
-    let os_release =
-        fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
+    let os_release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     let codename = os_release
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("/etc/os-release has no VERSION_CODENAME")?;
-    let targets = output(Command::new("apt-get").args([
-        "indextargets",
-        "--no-release-info",
-        "--format",
-        "$(RELEASE) $(SITE)",
-    ]))?;
+    let targets =
+        output(Command::new("apt-get").args(["indextargets", "--no-release-info", "--format", "$(RELEASE) $(SITE)"]))?;
     targets
         .lines()
         .find_map(|line| line.strip_prefix(codename)?.strip_prefix(' '))
@@ -203,10 +176,7 @@ fn ensure_bpf_linker(sysroot: &Path, home: &Path) -> Result<()> {
     if installed.is_ok_and(|version| version == format!("bpf-linker {BPF_LINKER}")) {
         return Ok(());
     }
-    eprintln!(
-        "installing bpf-linker {BPF_LINKER} below {}",
-        home.display()
-    );
+    eprintln!("installing bpf-linker {BPF_LINKER} below {}", home.display());
     let lib = sysroot.join("lib");
     ensure!(
         lib.join(LLVM).is_file(),
@@ -215,36 +185,20 @@ fn ensure_bpf_linker(sysroot: &Path, home: &Path) -> Result<()> {
     );
     let llvm = home.join("llvm");
     let link = llvm.join("lib/libLLVM.so");
-    fs::create_dir_all(llvm.join("lib"))
-        .with_context(|| format!("cannot make {}", llvm.display()))?;
+    fs::create_dir_all(llvm.join("lib")).with_context(|| format!("cannot make {}", llvm.display()))?;
     if link.is_symlink() {
         fs::remove_file(&link).with_context(|| format!("cannot replace {}", link.display()))?;
     }
     symlink(lib.join(LLVM), &link).with_context(|| format!("cannot make {}", link.display()))?;
     let rpath = format!("-Clink-arg=-Wl,-rpath,{}", lib.display());
     run(cargo()
-        .args([
-            "install",
-            "bpf-linker",
-            "--version",
-            BPF_LINKER,
-            "--locked",
-            "--force",
-        ])
-        .args([
-            "--no-default-features",
-            "--features",
-            BPF_LINKER_LLVM,
-            "--root",
-        ])
+        .args(["install", "bpf-linker", "--version", BPF_LINKER, "--locked", "--force"])
+        .args(["--no-default-features", "--features", BPF_LINKER_LLVM, "--root"])
         .arg(home)
         .current_dir(workspace())
         .env("LLVM_PREFIX", &llvm)
         .env("CARGO_TARGET_DIR", home.join("build"))
-        .env(
-            "CARGO_ENCODED_RUSTFLAGS",
-            format!("-L\x1fnative={}\x1f{rpath}", llvm.join("lib").display()),
-        ))
+        .env("CARGO_ENCODED_RUSTFLAGS", format!("-L\x1fnative={}\x1f{rpath}", llvm.join("lib").display())))
     .context("bpf-linker could not be installed")?;
     fs::remove_dir_all(home.join("build")).context("cannot remove what bpf-linker was built from")
 }
