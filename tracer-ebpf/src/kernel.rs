@@ -53,8 +53,7 @@ impl Task {
 
     #[inline(always)]
     pub fn comm(self) -> [u8; 16] {
-        let words: [u64; 2] =
-            [load(self.0, offset!(task_comm)), load(self.0, offset!(task_comm) + 8)];
+        let words: [u64; 2] = [load(self.0, offset!(task_comm)), load(self.0, offset!(task_comm) + 8)];
         // SAFETY: same size, any bytes.
         unsafe { core::mem::transmute(words) }
     }
@@ -156,8 +155,7 @@ impl FoundSock {
     #[inline(always)]
     pub fn is_tcp(self) -> bool {
         let family = peek(self.0, offset!(sock_family), 0u16);
-        (family == AF_INET || family == AF_INET6)
-            && peek(self.0, offset!(sock_protocol), 0u16) == IPPROTO_TCP
+        (family == AF_INET || family == AF_INET6) && peek(self.0, offset!(sock_protocol), 0u16) == IPPROTO_TCP
     }
 
     #[inline(always)]

@@ -45,15 +45,13 @@ pub fn output(command: &mut Command) -> Result<String> {
     if !output.status.success() {
         bail!("`{}` failed: {}", shown(command), String::from_utf8_lossy(&output.stderr).trim());
     }
+<<<<<<< HEAD
     let text =
         String::from_utf8(output.stdout).with_context(|| format!("`{}` printed no text", shown(command)))?;
+=======
+    let text = String::from_utf8(output.stdout).with_context(|| format!("`{}` printed no text", shown(command)))?;
+>>>>>>> refs/heads/xtask
     Ok(text.trim_end().to_owned())
-}
-
-/// Whether `name` is a program on the path.
-pub fn is_installed(name: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
 fn not_started(command: &Command, error: std::io::Error) -> anyhow::Error {

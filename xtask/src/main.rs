@@ -8,6 +8,10 @@ use clap::Parser;
 
 mod build_ebpf;
 mod command;
+mod lint;
+mod setup;
+mod system;
+mod test;
 
 /// Development tasks of tracer.
 #[derive(Parser)]
@@ -15,6 +19,12 @@ mod command;
 enum Task {
     /// Build the BPF object from source, or check that the committed one is what the source gives
     BuildEbpf(build_ebpf::Args),
+    /// Check formatting and run clippy over all crates, the BPF one too; any remark fails
+    Lint,
+    /// Install what the servers under scenarios/servers need, and nginx
+    Setup(setup::Args),
+    /// Set everything up, build tracer in release and run all tests: unit, property and end-to-end (as root)
+    Test(test::Args),
 }
 
 /// How a task that could be carried out ended.
@@ -24,9 +34,19 @@ enum Verdict {
     Failed,
 }
 
+impl Verdict {
+    /// What it comes to when every one of `checks` must hold.
+    fn of_all(checks: impl IntoIterator<Item = bool>) -> Self {
+        if checks.into_iter().all(|held| held) { Self::Held } else { Self::Failed }
+    }
+}
+
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::BuildEbpf(args) => build_ebpf::run_task(&args),
+        Task::Lint => lint::run_task(),
+        Task::Setup(args) => setup::run_task(&args),
+        Task::Test(args) => test::run_task(&args),
     };
     match outcome {
         Ok(Verdict::Held) => ExitCode::SUCCESS,

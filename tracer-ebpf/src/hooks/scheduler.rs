@@ -1,10 +1,6 @@
 //! Switches and wake-ups: who is on a CPU, who waits for one, who sleeps.
 
-use aya_ebpf::{
-    macros::map,
-    maps::HashMap,
-    programs::BtfTracePointContext,
-};
+use aya_ebpf::{macros::map, maps::HashMap, programs::BtfTracePointContext};
 use tracer_common::counters::{Counter, Holder};
 
 use crate::{
@@ -41,7 +37,9 @@ pub fn switched(ctx: &BtfTracePointContext) {
     if arriving != slot {
         *running = arriving;
     }
-    if arriving != 0 && let Some(thread) = threads::at(arriving) {
+    if arriving != 0
+        && let Some(thread) = threads::at(arriving)
+    {
         take_cpu(thread, previous);
     }
 }

@@ -201,7 +201,9 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
         connection.drains = 1;
     }
     let (buffer, bytes, iovecs) = first_buffer(thread, number, result);
-    let Some(mut edge) = Edge::begin(RecordKind::Write, thread, number, now, exit_cpu_ns, result) else { return };
+    let Some(mut edge) = Edge::begin(RecordKind::Write, thread, number, now, exit_cpu_ns, result) else {
+        return;
+    };
     edge.connection(connection.id, connection.sequence, connection.local_port, connection.remote_port);
     let whole = write.delivered_ns != 0 && write.delivered_sequence == write_sequence;
     edge.delivery(

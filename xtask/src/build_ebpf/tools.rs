@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::command::{cargo, is_installed, output, run, target_dir, workspace};
+use crate::{
+    command::{cargo, output, run, target_dir, workspace},
+    system::is_installed,
+};
 
 /// The compiler, of rust-toolchain.toml; the linker below is linked against its LLVM.
 const RUST: &str = "1.95.0";
@@ -31,7 +34,7 @@ pub struct Tools {
 impl Tools {
     /// Checks that every tool is there in the right version and fetches those that are not.
     pub fn ensure() -> Result<Self> {
-        let version = output(&mut rustc().arg("--version"))?;
+        let version = output(rustc().arg("--version"))?;
         ensure!(
             version.split_whitespace().nth(1) == Some(RUST),
             "the BPF object is built with Rust {RUST} exactly, and this is {version}: \
@@ -84,11 +87,14 @@ fn ensure_rust_src(sysroot: &Path, home: &Path) -> Result<()> {
     eprintln!("fetching the source of Rust's standard library (rust-src {RUST})");
     // The link of an earlier run whose target folder is gone.
     if place.is_symlink() {
-        fs::remove_file(&place)
-            .with_context(|| format!("cannot remove the stale link {}", place.display()))?;
+        fs::remove_file(&place).with_context(|| format!("cannot remove the stale link {}", place.display()))?;
     }
+<<<<<<< HEAD
     let Err(rustup) =
         output(Command::new("rustup").args(["component", "add", "rust-src"]).current_dir(workspace()))
+=======
+    let Err(rustup) = output(Command::new("rustup").args(["component", "add", "rust-src"]).current_dir(workspace()))
+>>>>>>> refs/heads/xtask
     else {
         return Ok(());
     };
@@ -160,12 +166,8 @@ fn debian_mirror() -> Result<String> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("/etc/os-release has no VERSION_CODENAME")?;
-    let targets = output(Command::new("apt-get").args([
-        "indextargets",
-        "--no-release-info",
-        "--format",
-        "$(RELEASE) $(SITE)",
-    ]))?;
+    let targets =
+        output(Command::new("apt-get").args(["indextargets", "--no-release-info", "--format", "$(RELEASE) $(SITE)"]))?;
     targets
         .lines()
         .find_map(|line| line.strip_prefix(codename)?.strip_prefix(' '))
