@@ -45,12 +45,8 @@ pub fn output(command: &mut Command) -> Result<String> {
     if !output.status.success() {
         bail!("`{}` failed: {}", shown(command), String::from_utf8_lossy(&output.stderr).trim());
     }
-<<<<<<< HEAD
     let text =
         String::from_utf8(output.stdout).with_context(|| format!("`{}` printed no text", shown(command)))?;
-=======
-    let text = String::from_utf8(output.stdout).with_context(|| format!("`{}` printed no text", shown(command)))?;
->>>>>>> refs/heads/xtask
     Ok(text.trim_end().to_owned())
 }
 

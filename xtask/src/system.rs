@@ -23,9 +23,13 @@ pub fn ensure_installed(name: &str, package: &str) -> Result<bool> {
     if is_installed(name) {
         return Ok(false);
     }
-    ensure!(is_installed("apt-get"), "`{name}` is missing and this is not a Debian: install it, then try again");
+    ensure!(
+        is_installed("apt-get"),
+        "`{name}` is missing and this is not a Debian: install it, then try again"
+    );
     let words = ["install", "--yes", "--no-install-recommends", package];
-    let why = || format!("`{name}` is missing, and apt could not install {package}: install it, then try again");
+    let why =
+        || format!("`{name}` is missing, and apt could not install {package}: install it, then try again");
     // A machine without package lists has to fetch them first. RUNLEVEL=1 keeps a package from starting its service.
     let install = ["RUNLEVEL=1", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
     if output(as_root("env").with_context(why)?.args(install).args(words)).is_err() {
@@ -49,10 +53,13 @@ pub fn root_prefix() -> Result<Vec<String>> {
     if output(Command::new("id").arg("-u"))? == "0" {
         return Ok(Vec::new());
     }
-    let answered = stdin().is_terminal() || output(Command::new("sudo").args(["--non-interactive", "true"])).is_ok();
+    let answered =
+        stdin().is_terminal() || output(Command::new("sudo").args(["--non-interactive", "true"])).is_ok();
     if !is_installed("sudo") || !answered {
         let task = env::args().skip(1).collect::<Vec<_>>().join(" ");
-        bail!("this needs root, and sudo cannot be asked here; run: sudo env PATH=\"$PATH\" cargo xtask {task}");
+        bail!(
+            "this needs root, and sudo cannot be asked here; run: sudo env PATH=\"$PATH\" cargo xtask {task}"
+        );
     }
     Ok(vec!["sudo".to_owned()])
 }

@@ -43,7 +43,9 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
     let as_root = root_prefix()?;
     let tools = timed("set-up", set_up)?;
     let unit = timed("unit and property tests", || unit(args))?;
-    timed("tracer, release", || run(cargo().args(["build", "--release", "-p", "tracer"]).current_dir(workspace())))?;
+    timed("tracer, release", || {
+        run(cargo().args(["build", "--release", "-p", "tracer"]).current_dir(workspace()))
+    })?;
     let end_to_end = timed("end-to-end tests", || end_to_end(args, &tools, as_root))?;
     Ok(Verdict::of_all([unit, end_to_end]))
 }
@@ -61,7 +63,9 @@ fn end_to_end(args: &Args, tools: &Path, mut runner: Vec<String>) -> Result<bool
         let path = env::var("PATH").context("PATH is not text")?;
         let settings = [format!("PATH={path}"), format!("TRACER_TEST_TOOLS={}", tools.display())];
         runner.extend(["--preserve-env".to_owned(), "env".to_owned()].into_iter().chain(settings));
-        command.arg("--config").arg(format!("target.'cfg(all())'.runner={}", serde_json::to_string(&runner)?));
+        command
+            .arg("--config")
+            .arg(format!("target.'cfg(all())'.runner={}", serde_json::to_string(&runner)?));
     }
     succeeds(command.args(["-p", END_TO_END, "--", "--test-threads=1"]).args(&args.harness))
 }
@@ -80,8 +84,9 @@ fn set_up() -> Result<PathBuf> {
     let python = tools.join("bin/python");
     if output(Command::new(&python).args(["-c", "import duckdb"])).is_err() {
         ensure_installed("python3", "python3-venv")?;
-        run(Command::new("python3").args(["-m", "venv"]).arg(&tools))
-            .context("cannot make a Python environment for the tests: install python3-venv, then try again")?;
+        run(Command::new("python3").args(["-m", "venv"]).arg(&tools)).context(
+            "cannot make a Python environment for the tests: install python3-venv, then try again",
+        )?;
         run(Command::new(&python).args(["-m", "pip", "install", "--quiet", DUCKDB]))?;
     }
     Ok(tools)

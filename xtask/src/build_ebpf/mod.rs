@@ -23,12 +23,8 @@ const TARGET: &str = "bpfel-unknown-none";
 /// The committed object, from the repository's folder.
 const COMMITTED: &str = "tracer/src/probe/tracer.bpf.o";
 /// All that the object is made from, from the repository's folder.
-<<<<<<< HEAD
 const SOURCES: [&str; 5] =
     ["tracer-ebpf", "tracer-common", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
-=======
-const SOURCES: [&str; 5] = ["tracer-ebpf", "tracer-common", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
->>>>>>> refs/heads/xtask
 /// Settings of the caller that would change the object.
 const FOREIGN_SETTINGS: [&str; 7] = [
     "CARGO_BUILD_",
@@ -63,9 +59,13 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
 /// Runs clippy over the BPF crate; true when it has nothing to say.
 pub fn clippy() -> Result<bool> {
     let crate_dir = workspace().join("tracer-ebpf");
-    let mut clippy =
-        Build { tools: &Tools::ensure()?, root: &workspace(), target_dir: &target_dir().join("ebpf"), lock: None }
-            .cargo("clippy")?;
+    let mut clippy = Build {
+        tools: &Tools::ensure()?,
+        root: &workspace(),
+        target_dir: &target_dir().join("ebpf"),
+        lock: None,
+    }
+    .cargo("clippy")?;
     succeeds(clippy.current_dir(crate_dir).args(["--", "-D", "warnings"]))
 }
 
@@ -93,20 +93,16 @@ fn check(tools: &Tools) -> Result<Verdict> {
     let root = elsewhere.path().join("copy");
     fs::create_dir(&root).with_context(|| format!("cannot make {}", root.display()))?;
     run(Command::new("cp").arg("-R").args(SOURCES).arg(&root).current_dir(workspace()))?;
-<<<<<<< HEAD
     let object =
         Build { tools, root: &root, target_dir: &elsewhere.path().join("target"), lock: Some("--locked") }
             .object(&[])?;
-=======
-    let object = Build { tools, root: &root, target_dir: &elsewhere.path().join("target"), lock: Some("--locked") }
-        .object(&[])?;
->>>>>>> refs/heads/xtask
     let rebuilt = elsewhere.path().join("tracer.bpf.o");
     fs::write(&rebuilt, &object).with_context(|| format!("cannot write {}", rebuilt.display()))?;
 
     let committed = workspace().join(COMMITTED);
-    let bytes = fs::read(&committed)
-        .with_context(|| format!("no BPF object at {COMMITTED}: run `cargo xtask build-ebpf` and commit it"))?;
+    let bytes = fs::read(&committed).with_context(|| {
+        format!("no BPF object at {COMMITTED}: run `cargo xtask build-ebpf` and commit it")
+    })?;
     if bytes == object {
         eprintln!("{COMMITTED}: {} bytes, the same as built from source elsewhere", bytes.len());
         return Ok(Verdict::Held);
@@ -179,24 +175,16 @@ impl Build<'_> {
     /// The flags, with folders of this machine given names that are the same on every other.
     fn rustflags(&self, crate_dir: &Path) -> Result<String> {
         let mut flags = vec!["-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()];
-<<<<<<< HEAD
         let mut remap =
             |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
-=======
-        let mut remap = |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
->>>>>>> refs/heads/xtask
         remap(self.root, "/tracer");
         remap(&self.tools.sysroot, "/rust");
         // A registry's folder is named after its address: fetch first, so that there is one to look at.
         run(cargo().arg("fetch").args(self.lock).current_dir(crate_dir))?;
         let registries = tools::cargo_home()?.join("registry/src");
-<<<<<<< HEAD
         for registry in
             fs::read_dir(&registries).with_context(|| format!("cannot list {}", registries.display()))?
         {
-=======
-        for registry in fs::read_dir(&registries).with_context(|| format!("cannot list {}", registries.display()))? {
->>>>>>> refs/heads/xtask
             remap(&registry?.path(), "/registry");
         }
         Ok(flags.join("\x1f"))

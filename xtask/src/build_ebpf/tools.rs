@@ -87,14 +87,11 @@ fn ensure_rust_src(sysroot: &Path, home: &Path) -> Result<()> {
     eprintln!("fetching the source of Rust's standard library (rust-src {RUST})");
     // The link of an earlier run whose target folder is gone.
     if place.is_symlink() {
-        fs::remove_file(&place).with_context(|| format!("cannot remove the stale link {}", place.display()))?;
+        fs::remove_file(&place)
+            .with_context(|| format!("cannot remove the stale link {}", place.display()))?;
     }
-<<<<<<< HEAD
     let Err(rustup) =
         output(Command::new("rustup").args(["component", "add", "rust-src"]).current_dir(workspace()))
-=======
-    let Err(rustup) = output(Command::new("rustup").args(["component", "add", "rust-src"]).current_dir(workspace()))
->>>>>>> refs/heads/xtask
     else {
         return Ok(());
     };
@@ -166,8 +163,12 @@ fn debian_mirror() -> Result<String> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("/etc/os-release has no VERSION_CODENAME")?;
-    let targets =
-        output(Command::new("apt-get").args(["indextargets", "--no-release-info", "--format", "$(RELEASE) $(SITE)"]))?;
+    let targets = output(Command::new("apt-get").args([
+        "indextargets",
+        "--no-release-info",
+        "--format",
+        "$(RELEASE) $(SITE)",
+    ]))?;
     targets
         .lines()
         .find_map(|line| line.strip_prefix(codename)?.strip_prefix(' '))
