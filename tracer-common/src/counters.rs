@@ -54,10 +54,13 @@ pub enum Counter {
     OtherSockets = 16,
     /// A read that began a request on a connection for which no slot was left: that request is lost.
     RequestsWithoutSlot = 17,
+    /// A target thread was found on a CPU though no switch to it was seen (some kernels do not trace every task):
+    /// its clocks were set right from the kernel's own run_delay.
+    SwitchesNotSeen = 18,
 }
 
 /// Number of [`Counter`]s.
-pub const COUNTERS: u32 = 18;
+pub const COUNTERS: u32 = 19;
 
 impl Counter {
     /// Its name in reports.
@@ -81,6 +84,7 @@ impl Counter {
             Self::HoldersFull => "holders_full",
             Self::OtherSockets => "other_sockets",
             Self::RequestsWithoutSlot => "requests_without_slot",
+            Self::SwitchesNotSeen => "switches_not_seen",
         }
     }
 
@@ -104,6 +108,7 @@ impl Counter {
         Self::HoldersFull,
         Self::OtherSockets,
         Self::RequestsWithoutSlot,
+        Self::SwitchesNotSeen,
     ];
 }
 

@@ -58,6 +58,12 @@ impl Task {
         unsafe { core::mem::transmute(words) }
     }
 
+    /// Nanoseconds waited on run queues up to the last arrival on a CPU (`sched_info.run_delay`).
+    #[inline(always)]
+    pub fn run_delay_ns(self) -> u64 {
+        load(self.0, offset!(task_run_delay))
+    }
+
     /// Threads of the process that have not exited (`signal->live`); zero: the whole process is ending.
     #[inline(always)]
     pub fn live_threads(self) -> u32 {

@@ -14,7 +14,11 @@ use tracer_common::{
     settings::MAX_THREADS,
 };
 
-use crate::{counters, kernel::Task, processes};
+use crate::{
+    counters,
+    kernel::{self, Task},
+    processes,
+};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -25,6 +29,8 @@ pub struct Thread {
     pub running_since_ns: u64,
     /// On a run queue since; zero: not waiting for a CPU.
     pub runnable_since_ns: u64,
+    /// The kernel's own `run_delay` when the thread last left a CPU.
+    pub run_delay_ns: u64,
     pub clock: ThreadClock,
     pub sleep: Sleep,
     pub call: Call,
@@ -103,6 +109,43 @@ pub fn running() -> Option<&'static mut Thread> {
     }
 }
 
+/// The same for the syscall hooks, which must not miss a thread: one whose switch-in was not seen is found here.
+#[inline(always)]
+pub fn in_syscall() -> Option<&'static mut Thread> {
+    let running = running_slot()?;
+    if *running == 0 {
+        let task = Task::current();
+        *running = slot_of(task)?;
+        let thread = at(*running)?;
+        thread.found_running(task, kernel::now_ns());
+        return Some(thread);
+    }
+    at(*running)
+}
+
+impl Thread {
+    /// Sets right the clocks of a thread that was switched in unseen: it waited as long as the kernel says, and has
+    /// run since.
+    #[inline(always)]
+    pub fn found_running(&mut self, task: Task, now_ns: u64) {
+        counters::count(Counter::SwitchesNotSeen);
+        let mut since_ns = now_ns;
+        if self.runnable_since_ns != 0 {
+            let longest_ns = now_ns - self.runnable_since_ns;
+            let waited_ns = task.run_delay_ns().wrapping_sub(self.run_delay_ns);
+            let waited_ns = if waited_ns < longest_ns { waited_ns } else { longest_ns };
+            since_ns = self.runnable_since_ns + waited_ns;
+            self.clock.run_queue_ns += waited_ns;
+            counters::add(Counter::RunQueueNs, waited_ns);
+        }
+        self.runnable_since_ns = 0;
+        self.running_since_ns = since_ns;
+        if self.sleep.running_ns == 0 {
+            self.sleep.running_ns = since_ns;
+        }
+    }
+}
+
 /// The slot of a task, if it is a target's; a thread seen for the first time gets one.
 #[inline(always)]
 pub fn slot_of(task: Task) -> Option<u32> {
@@ -126,6 +169,7 @@ pub fn slot_of(task: Task) -> Option<u32> {
     *thread = Thread::ZERO;
     thread.tid = tid;
     thread.tgid = tgid;
+    thread.run_delay_ns = task.run_delay_ns();
     if THREAD_SLOTS.insert(tid, slot, 0).is_err() {
         counters::count(Counter::ThreadsFull);
         let _ = FREE_THREADS.push(slot, 0);
@@ -161,6 +205,7 @@ impl Thread {
         tgid: 0,
         running_since_ns: 0,
         runnable_since_ns: 0,
+        run_delay_ns: 0,
         clock: ThreadClock { cpu_ns: 0, run_queue_ns: 0, syscall_cpu_ns: 0, syscalls: 0 },
         sleep: Sleep {
             blocked_at_ns: 0,

@@ -22,11 +22,12 @@ pub fn switched(ctx: &BtfTracePointContext) {
     let previous = Task(ctx.arg(1));
     let next = Task(ctx.arg(2));
     let Some(running) = threads::running_slot() else { return };
-    let slot = *running;
+    let slot = leaving_slot(*running, previous);
     if slot != 0 {
         let preempted: u64 = ctx.arg(0);
         let state: u32 = ctx.arg(3);
         if let Some(thread) = threads::at(slot) {
+            thread.run_delay_ns = previous.run_delay_ns();
             leave_cpu(thread, preempted & 1 == 1 || state == 0);
             if state & TASK_DEAD != 0 {
                 threads::forget(thread.tid, slot);
@@ -34,7 +35,7 @@ pub fn switched(ctx: &BtfTracePointContext) {
         }
     }
     let arriving = threads::slot_of(next).unwrap_or(0);
-    if arriving != slot {
+    if arriving != *running {
         *running = arriving;
     }
     if arriving != 0
@@ -42,6 +43,26 @@ pub fn switched(ctx: &BtfTracePointContext) {
     {
         take_cpu(thread, previous);
     }
+}
+
+/// The slot of the task that leaves: the one known to run, unless switches between were not seen.
+#[inline(always)]
+fn leaving_slot(known: u32, previous: Task) -> u32 {
+    if known != 0
+        && let Some(thread) = threads::at(known)
+    {
+        if thread.tid == previous.tid() {
+            return known;
+        }
+        // It left unseen, nobody knows when: what it ran meanwhile is not counted.
+        thread.running_since_ns = 0;
+        counters::count(Counter::SwitchesNotSeen);
+    }
+    let Some(slot) = threads::slot_of(previous) else { return 0 };
+    if let Some(thread) = threads::at(slot) {
+        thread.found_running(previous, now_ns());
+    }
+    slot
 }
 
 #[inline(always)]

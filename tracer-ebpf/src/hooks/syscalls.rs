@@ -39,7 +39,7 @@ fn register(regs: *const u8, offset: usize) -> u64 {
 /// `sys_enter(regs, id)`
 #[inline(always)]
 pub fn entered(ctx: &BtfTracePointContext) {
-    let Some(thread) = threads::running() else { return };
+    let Some(thread) = threads::in_syscall() else { return };
     let number: u64 = ctx.arg(1);
     let regs: *const u8 = ctx.arg(0);
     let now = now_ns();
@@ -98,7 +98,7 @@ fn begin_write(thread: &mut Thread) {
 /// `sys_exit(regs, ret)`
 #[inline(always)]
 pub fn returned(ctx: &BtfTracePointContext) {
-    let Some(thread) = threads::running() else { return };
+    let Some(thread) = threads::in_syscall() else { return };
     let result: i64 = ctx.arg(1);
     let now = now_ns();
     let exit_cpu_ns = thread.cpu_ns(now);

@@ -37,6 +37,8 @@ impl KernelTypes {
             task_pid: self.offset("task_struct", "pid")?,
             task_comm: self.offset("task_struct", "comm")?,
             task_files: self.offset("task_struct", "files")?,
+            task_run_delay: self.offset("task_struct", "sched_info")?
+                + self.offset("sched_info", "run_delay")?,
             task_signal: self.offset("task_struct", "signal")?,
             signal_live: self.offset("signal_struct", "live")?,
             files_fdt: self.offset("files_struct", "fdt")?,
