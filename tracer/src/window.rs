@@ -20,7 +20,7 @@ use crate::{
     load::{Sample, monotonic_ns},
     probe::{Options, Probes, ProgramRuns, reader::Reader, switch_every_cpu},
     recording::{Conservation, HolderTotals, Ledger, Request, SyscallTotals},
-    target::cpu::{CpuAccount, CpuTimes},
+    target::cpu::{CpuAccount, CpuTimes, stolen_ns},
 };
 
 /// Pause of the reader between two looks at the ring. The ring holds many times what arrives meanwhile.
@@ -82,6 +82,7 @@ pub struct Traced {
 struct Edge {
     at_ns: u64,
     cpu: CpuTimes,
+    stolen_ns: u64,
     counters: Vec<(Counter, u64)>,
 }
 
@@ -89,7 +90,12 @@ impl Edge {
     fn now(probes: &Probes, account: &mut CpuAccount) -> Result<Self> {
         // Running threads are counted up to their last switch: make them switch.
         switch_every_cpu()?;
-        Ok(Self { counters: probes.counters()?, cpu: account.sample(), at_ns: monotonic_ns() })
+        Ok(Self {
+            counters: probes.counters()?,
+            cpu: account.sample(),
+            stolen_ns: stolen_ns(),
+            at_ns: monotonic_ns(),
+        })
     }
 }
 
@@ -216,6 +222,7 @@ fn conservation(begin: &Edge, end: &Edge, charged_cpu_ns: u64) -> Conservation {
         traced_run_queue_ns: counted(Counter::RunQueueNs),
         schedstat_run_delay_ns: cpu.run_delay_ns,
         charged_cpu_ns,
+        stolen_ns: end.stolen_ns.saturating_sub(begin.stolen_ns),
     }
 }
 

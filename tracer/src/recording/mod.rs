@@ -389,6 +389,9 @@ pub struct Conservation {
     pub schedstat_run_delay_ns: u64,
     /// On-CPU nanoseconds charged to requests.
     pub charged_cpu_ns: u64,
+    /// Nanoseconds the hypervisor took from all CPUs meanwhile (`steal` of /proc/stat, in steps of 10 ms). The kernel
+    /// takes them off schedstat; a thread that is on a CPU meanwhile is on it all the same for `sched_switch`.
+    pub stolen_ns: u64,
 }
 
 impl Conservation {
@@ -399,6 +402,7 @@ impl Conservation {
         self.traced_run_queue_ns += other.traced_run_queue_ns;
         self.schedstat_run_delay_ns += other.schedstat_run_delay_ns;
         self.charged_cpu_ns += other.charged_cpu_ns;
+        self.stolen_ns += other.stolen_ns;
     }
 }
 

@@ -7,8 +7,8 @@ use super::model::*;
 use super::{counted, percent, thousands, us};
 use crate::recording::{Percentiles, Phase, Run, ThreadStates, syscall_name};
 use crate::stats::{
-    self, CpuPerRequest, Distribution, Spread, Summary, Writes, answered_requests, disagree, rounds,
-    traced_cpu_per_request_ns,
+    self, CpuPerRequest, Distribution, Spread, Summary, Writes, answered_requests, cpu_disagrees, disagree,
+    rounds, traced_cpu_per_request_ns,
 };
 
 /// The row of a run; `single` is the same server at one connection.
@@ -261,11 +261,14 @@ fn conservation(run: &Run) -> Vec<ConservationLine> {
         what,
         traced_ns,
         kernel_ns,
+        stolen_ns: 0,
         difference: (kernel_ns > 0).then(|| (traced_ns as f64 - kernel_ns as f64) / kernel_ns as f64),
         held: !disagree(traced_ns, kernel_ns),
     };
+    let cpu = line("CPU: sched_switch, schedstat", accounts.traced_cpu_ns, accounts.schedstat_cpu_ns);
+    let stolen_ns = accounts.stolen_ns;
     vec![
-        line("CPU: sched_switch, schedstat", accounts.traced_cpu_ns, accounts.schedstat_cpu_ns),
+        ConservationLine { held: !cpu_disagrees(accounts), stolen_ns, ..cpu },
         line("run queue: hooks, run_delay", accounts.traced_run_queue_ns, accounts.schedstat_run_delay_ns),
     ]
 }

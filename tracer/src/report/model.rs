@@ -352,6 +352,8 @@ pub struct ConservationLine {
     pub traced_ns: u64,
     /// By /proc/PID/task/*/schedstat.
     pub kernel_ns: u64,
+    /// Of CPU: nanoseconds the hypervisor took from all CPUs meanwhile; the kernel leaves them out of its figure.
+    pub stolen_ns: u64,
     /// The difference over the kernel's figure; `None` when that is zero.
     pub difference: Option<f64>,
     /// They agree as far as promised.

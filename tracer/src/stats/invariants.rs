@@ -1,11 +1,14 @@
 //! The promises every number rests on: closure, conservation, the ledger, no negative difference.
 
-use crate::recording::{Phase, Request, Run};
+use crate::recording::{Conservation, Phase, Request, Run};
 
 /// Outside accounts may differ by this share ...
 const CONSERVATION_SHARE: f64 = 0.005;
 /// ... or by this much, whichever is more: /proc is not read in the same instant as our counters.
 const CONSERVATION_SLACK_NS: u64 = 2_000_000;
+
+/// /proc/stat counts stolen time in ticks, on each edge of a window.
+const STEAL_RESOLUTION_NS: u64 = 20_000_000;
 
 /// Violations met request by request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +68,7 @@ impl Invariants {
                 .unexplained()
                 .filter(|&unexplained| unexplained != 0)
                 .map(|unexplained| format!("ledger: requests that are unexplained: {unexplained}")),
-            disagree(conservation.traced_cpu_ns, conservation.schedstat_cpu_ns).then(|| {
+            cpu_disagrees(conservation).then(|| {
                 format!(
                     "conservation: sched_switch saw {} of CPU, schedstat {}",
                     ms(conservation.traced_cpu_ns),
@@ -101,6 +104,14 @@ fn ms(ns: u64) -> String {
 pub(crate) fn disagree(ours_ns: u64, theirs_ns: u64) -> bool {
     let difference_ns = ours_ns.abs_diff(theirs_ns);
     difference_ns > CONSERVATION_SLACK_NS && difference_ns as f64 > theirs_ns as f64 * CONSERVATION_SHARE
+}
+
+/// The same for the target's CPU time, where stolen time may explain an excess of ours: the kernel takes it off.
+pub(crate) fn cpu_disagrees(conservation: &Conservation) -> bool {
+    let (ours_ns, theirs_ns) = (conservation.traced_cpu_ns, conservation.schedstat_cpu_ns);
+    let excess_ns = ours_ns.saturating_sub(theirs_ns);
+    let stolen = conservation.stolen_ns > 0 && excess_ns <= conservation.stolen_ns + STEAL_RESOLUTION_NS;
+    disagree(ours_ns, theirs_ns) && (excess_ns == 0 || !stolen)
 }
 
 fn violation(request: &Request) -> Option<String> {

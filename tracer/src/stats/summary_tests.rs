@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::recording::{ClientTimes, Conservation, Ledger, Run, WriteCall};
-use crate::stats::CallTotals;
+use crate::stats::{CallTotals, cpu_disagrees};
 
 const WRITEV: u16 = 20;
 const WRITE: u16 = 1;
@@ -114,6 +114,7 @@ fn violated_promises_of_a_run_are_told() {
         traced_run_queue_ns: 0,
         schedstat_run_delay_ns: 3_000_000,
         charged_cpu_ns: 2_000_000_000,
+        stolen_ns: 0,
     };
     insta::assert_snapshot!(violated(run(ledger, conservation)), @"
         ledger: 7 requests were traced, 0 recorded
@@ -137,4 +138,19 @@ proptest! {
         merged.merge(&summary(right));
         prop_assert_eq!(merged, summary(&requests));
     }
+}
+
+#[test]
+fn stolen_time_explains_an_excess_of_ours_and_never_a_lack() {
+    let conservation = |traced_cpu_ns, stolen_ns| Conservation {
+        traced_cpu_ns,
+        schedstat_cpu_ns: 1_000_000_000,
+        stolen_ns,
+        ..Conservation::default()
+    };
+    assert!(!cpu_disagrees(&conservation(1_004_000_000, 0)));
+    assert!(cpu_disagrees(&conservation(1_012_000_000, 0)));
+    assert!(!cpu_disagrees(&conservation(1_012_000_000, 10_000_000)));
+    assert!(cpu_disagrees(&conservation(1_050_000_000, 10_000_000)));
+    assert!(cpu_disagrees(&conservation(970_000_000, 40_000_000)));
 }

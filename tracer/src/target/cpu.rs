@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use procfs::process::Process;
+use procfs::{CurrentSI, KernelStats, process::Process};
 
 use super::processes::{family, started_ticks};
 
@@ -102,6 +102,13 @@ fn cpu_clock_ns(pid: u32) -> Option<u64> {
     // SAFETY: the pointer is to a live local; an invalid clock is an error, not undefined.
     let read = found == 0 && unsafe { libc::clock_gettime(clock, &mut time) } == 0;
     read.then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Nanoseconds the hypervisor has taken from all CPUs since boot, in steps of a clock tick (10 ms); zero where the
+/// kernel does not say.
+pub fn stolen_ns() -> u64 {
+    let steal_ms = KernelStats::current().ok().and_then(|stats| stats.total.steal_ms());
+    steal_ms.unwrap_or(0) * 1_000_000
 }
 
 /// Resident memory of the processes and their descendants. Pages they share count once for each.

@@ -45,10 +45,14 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
         let difference = line
             .difference
             .map_or("not to be compared".to_owned(), |d| format!("{sign}{}", percent(d.abs())));
+        let stolen = match line.stolen_ns {
+            0 => String::new(),
+            stolen_ns => format!(" ({} ms were stolen by the hypervisor)", ms(stolen_ns)),
+        };
         page.entry(
             "conservation",
             &format!(
-                "{}: {} and {} ms, {difference}: {}",
+                "{}: {} and {} ms, {difference}{stolen}: {}",
                 line.what,
                 ms(line.traced_ns),
                 ms(line.kernel_ns),
