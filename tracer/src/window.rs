@@ -144,6 +144,11 @@ impl<S: Sink> Window<S> {
         self.samples.send(samples).map_err(|_| anyhow!("the reader's thread ended early; please report this"))
     }
 
+    /// Where a driver sends its samples as they come, in order for each connection.
+    pub fn samples(&self) -> Sender<Vec<Sample>> {
+        self.samples.clone()
+    }
+
     /// Detaches, reads what is left and gives everything back. `sent`: requests the driver sent in the window.
     pub fn close(mut self, sent: Option<u64>) -> Result<(Traced, S)> {
         let end = Edge::now(&self.probes, &mut self.account)?;

@@ -30,8 +30,8 @@ pub use self::clock::monotonic_ns;
 use self::connection::{Connection, Job};
 pub use self::errors::{ErrorClass, ErrorCounts, FirstError};
 pub use self::plan::{Expectation, Plan};
-use self::result::{Controls, Window};
-pub use self::result::{LoadResult, Sample, percentiles};
+use self::result::{Controls, Sampling, Window};
+pub use self::result::{LoadResult, Sample};
 
 /// When a run stops sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Driver {
 /// One run, as the driver's thread is asked for it.
 struct Order {
     stop: Stop,
-    keeps_samples: bool,
+    sampling: Sampling,
     reply: mpsc::Sender<LoadResult>,
 }
 
@@ -76,12 +76,22 @@ impl Driver {
 
     /// Sends requests until `stop`, waits for the last answers, and leaves the connections open for the next run.
     pub fn run(&mut self, stop: Stop) -> anyhow::Result<LoadResult> {
-        self.order(stop, false)
+        self.order(stop, Sampling::Off)
     }
 
     /// Like [`run`](Self::run), and keeps every request's times.
     pub fn run_keeping_samples(&mut self, stop: Stop) -> anyhow::Result<LoadResult> {
-        self.order(stop, true)
+        self.order(stop, Sampling::Keep)
+    }
+
+    /// Like [`run`](Self::run), and sends every request's times in portions as they come, in the order of completion:
+    /// memory does not grow with the number of requests.
+    pub fn run_sending_samples(
+        &mut self,
+        stop: Stop,
+        samples: mpsc::Sender<Vec<Sample>>,
+    ) -> anyhow::Result<LoadResult> {
+        self.order(stop, Sampling::Send(samples))
     }
 
     /// Once set, a run sends no more and returns what it has, and no other run begins.
@@ -99,12 +109,12 @@ impl Driver {
         self.thread_id
     }
 
-    fn order(&mut self, stop: Stop, keeps_samples: bool) -> anyhow::Result<LoadResult> {
+    fn order(&mut self, stop: Stop, sampling: Sampling) -> anyhow::Result<LoadResult> {
         let (reply, result) = mpsc::channel();
         let gone =
             || anyhow!("the load driver's thread is gone: its panic is printed above, please report it");
         let orders = self.orders.as_ref().ok_or_else(gone)?;
-        orders.send(Order { stop, keeps_samples, reply }).map_err(|_| gone())?;
+        orders.send(Order { stop, sampling, reply }).map_err(|_| gone())?;
         result.recv().map_err(|_| gone())
     }
 }
@@ -183,7 +193,7 @@ async fn run(
     order: &Order,
     controls: Controls,
 ) -> (Vec<Connection>, LoadResult) {
-    let window = Window::open(order.stop, order.keeps_samples, connections.len(), controls);
+    let window = Window::open(order.stop, order.sampling.clone(), connections.len(), controls);
     let window = Rc::new(RefCell::new(window));
     let mut tasks = JoinSet::new();
     for connection in connections {

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use super::errors::{ErrorClass, ErrorCounts, Failure};
 use super::{Stop, clock};
-use crate::recording::{LoadTotals, Percentiles};
+use crate::recording::LoadTotals;
+use crate::stats::percentiles;
 
 /// Largest latency the histogram tells apart, an hour; what is longer counts as that.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 /// Attempts to open a connection that may fail in a row, per connection, before the run is given up.
 const CONNECT_ATTEMPTS: u64 = 3;
-/// Samples that must lie beyond a percentile for it to be told.
-const SAMPLES_BEYOND: u64 = 10;
 
 /// One answered request as the client saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +66,23 @@ pub(super) struct Controls {
     pub progress: Arc<AtomicU64>,
 }
 
+/// What becomes of the samples of a run.
+#[derive(Clone, Debug)]
+pub(super) enum Sampling {
+    Off,
+    Keep,
+    Send(mpsc::Sender<Vec<Sample>>),
+}
+
+/// Samples sent at once.
+const PORTION: usize = 1_024;
+
 /// A run while it goes on: says whether another request may be sent, and takes in what became of each.
 #[derive(Debug)]
 pub(super) struct Window {
     result: LoadResult,
     controls: Controls,
-    keeps_samples: bool,
+    sampling: Sampling,
     /// Requests that may still be sent.
     remaining: u64,
     /// No request is sent from here on.
@@ -86,7 +97,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub fn open(stop: Stop, keeps_samples: bool, connections: usize, controls: Controls) -> Self {
+    pub fn open(stop: Stop, sampling: Sampling, connections: usize, controls: Controls) -> Self {
         controls.progress.store(0, Ordering::Relaxed);
         let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("constant bounds are valid");
         let started_cpu_ns = clock::thread_cpu_ns();
@@ -109,7 +120,7 @@ impl Window {
                 errors: ErrorCounts::default(),
             },
             controls,
-            keeps_samples,
+            sampling,
             remaining,
             deadline_ns,
             now_ns: started_ns,
@@ -152,8 +163,11 @@ impl Window {
     /// A request was answered, rightly or wrongly.
     pub fn answered(&mut self, sample: Sample, verdict: Result<(), Failure>) {
         self.ended(sample.send_ns, sample.done_ns);
-        if self.keeps_samples {
+        if !matches!(self.sampling, Sampling::Off) {
             self.result.samples.push(sample);
+            if self.result.samples.len() >= PORTION {
+                self.send_samples();
+            }
         }
         match verdict {
             Ok(()) => self.result.totals.requests += 1,
@@ -179,7 +193,16 @@ impl Window {
         self.result.latency.saturating_record(done_ns - send_ns);
     }
 
-    pub fn close(self) -> LoadResult {
+    /// Sends what was gathered, when samples are sent and not kept.
+    fn send_samples(&mut self) {
+        if let Sampling::Send(sender) = &self.sampling {
+            // Whoever wanted them may be gone: then nobody misses them.
+            let _ = sender.send(std::mem::take(&mut self.result.samples));
+        }
+    }
+
+    pub fn close(mut self) -> LoadResult {
+        self.send_samples();
         let mut result = self.result;
         result.ended_ns = clock::monotonic_ns();
         let totals = &mut result.totals;
@@ -196,53 +219,38 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The percentiles of a histogram of nanoseconds, those left out that too few samples bear out.
-pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
-    let count = histogram.len();
-    let borne_out = |quantile: f64, one_in: u64| {
-        (count / one_in >= SAMPLES_BEYOND).then(|| histogram.value_at_quantile(quantile))
-    };
-    Percentiles {
-        count,
-        mean_ns: histogram.mean(),
-        p50_ns: histogram.value_at_quantile(0.5),
-        p90_ns: histogram.value_at_quantile(0.9),
-        p99_ns: borne_out(0.99, 100),
-        p999_ns: borne_out(0.999, 1000),
-        max_ns: histogram.max(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(count: u64) -> Percentiles {
-        let mut histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).unwrap();
-        (1..=count).for_each(|number| histogram.record(number * 1000).unwrap());
-        percentiles(&histogram)
-    }
-
-    #[test]
-    fn percentiles_need_ten_samples_beyond_them() {
-        assert_eq!((of(0).count, of(0).max_ns, of(999).p99_ns), (0, 0, None));
-        let thousand = of(1000);
-        assert_eq!(thousand.p999_ns, None);
-        assert!(thousand.p99_ns.unwrap().abs_diff(990_000) < 1000);
-        assert!(thousand.p50_ns.abs_diff(500_000) < 1000);
-        assert!(of(10_000).p999_ns.unwrap().abs_diff(9_990_000) < 10_000);
+    fn window(stop: Stop, sampling: Sampling, controls: Controls) -> Window {
+        Window::open(stop, sampling, 1, controls)
     }
 
     #[test]
     fn a_window_lets_through_what_was_asked_and_no_more() {
         let controls = Controls::default();
-        let mut window = Window::open(Stop::Count(2), false, 1, controls.clone());
-        assert!(window.claim() && window.claim() && !window.claim());
-        window.connect_failed(&Failure::Closed);
-        assert!(window.claim(), "a request that was not sent may be sent again");
+        let mut open = window(Stop::Count(2), Sampling::Off, controls.clone());
+        assert!(open.claim() && open.claim() && !open.claim());
+        open.connect_failed(&Failure::Closed);
+        assert!(open.claim(), "a request that was not sent may be sent again");
 
         controls.stop.store(true, Ordering::Relaxed);
-        assert!(!Window::open(Stop::Count(2), false, 1, controls).claim());
-        assert!(!Window::open(Stop::After(Duration::ZERO), false, 1, Controls::default()).claim());
+        assert!(!window(Stop::Count(2), Sampling::Off, controls).claim());
+        assert!(!window(Stop::After(Duration::ZERO), Sampling::Off, Controls::default()).claim());
+    }
+
+    #[test]
+    fn samples_that_are_sent_are_not_kept() {
+        let (sender, samples) = mpsc::channel();
+        let mut open = window(Stop::Count(3_000), Sampling::Send(sender), Controls::default());
+        for done_ns in 1..=3_000 {
+            open.answered(Sample { remote_port: 1, send_ns: 0, done_ns }, Ok(()));
+        }
+        assert!(open.close().samples.is_empty());
+        let portions: Vec<Vec<Sample>> = samples.iter().collect();
+        assert!(portions.iter().all(|portion| portion.len() <= PORTION));
+        let done: Vec<u64> = portions.concat().iter().map(|sample| sample.done_ns).collect();
+        assert!(done.into_iter().eq(1..=3_000));
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::{Gather, interrupt, new_run, plan, progress::Progress, put_traced};
 use crate::{
     check::Checker,
-    load::{Driver, LoadResult, Stop},
+    load::{Driver, Stop},
     probe,
     recording::{LoadTotals, Round, Run, disk::Writer},
     report::{self, Row},
@@ -205,16 +205,14 @@ impl Bench<'_> {
         let window = Window::open(&settings, std::mem::take(gather))?;
         let mut account = CpuAccount::new(&[target.pid()]);
         let before = account.sample();
-        let load = driver.run_keeping_samples(stop)?;
+        let load = driver.run_sending_samples(stop, window.samples())?;
         let used = account.sample().since(before);
         let sent = load.sent();
-        let LoadResult { samples, totals, .. } = load;
-        window.add_samples(samples)?;
         let (traced, back) = window.close(Some(sent))?;
         *gather = back;
         let round = Round {
             traced: true,
-            load: totals,
+            load: load.totals,
             server_cpu_ns: used.cpu_ns,
             server_run_delay_ns: used.run_delay_ns,
         };

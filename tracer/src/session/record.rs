@@ -3,6 +3,7 @@
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     path::PathBuf,
+    sync::mpsc::Sender,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::{Gather, interrupt, new_run, progress::Progress, put_traced};
 use crate::{
     check::Checker,
-    load::{Driver, Expectation, LoadResult, Plan, Stop},
+    load::{Driver, Expectation, LoadResult, Plan, Sample, Stop},
     probe,
     recording::{Round, Run, disk::Writer},
     scenario::Server,
@@ -150,7 +151,7 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     let mut account = CpuAccount::new(&roots);
     let before = account.sample();
     let load = match (&mut driver, &options.load) {
-        (Some(driver), Some(load)) => Some(drive(driver, load, options.duration)?),
+        (Some(driver), Some(load)) => Some(drive(driver, load, options.duration, window.samples())?),
         _ => {
             run.ended_early = recorded.watch(options.duration);
             None
@@ -158,8 +159,7 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     };
     let used = account.sample().since(before);
     let sent = load.as_ref().map(LoadResult::sent);
-    if let Some(LoadResult { samples, totals, .. }) = load {
-        window.add_samples(samples)?;
+    if let Some(LoadResult { totals, .. }) = load {
         run.load = Some(totals.clone());
         run.rounds = vec![Round {
             traced: true,
@@ -302,11 +302,16 @@ fn start_driver(load: &Load, placement: &Placement, progress: &Progress) -> Resu
     Ok(driver)
 }
 
-fn drive(driver: &mut Driver, load: &Load, duration: Option<Duration>) -> Result<LoadResult> {
+fn drive(
+    driver: &mut Driver,
+    load: &Load,
+    duration: Option<Duration>,
+    samples: Sender<Vec<Sample>>,
+) -> Result<LoadResult> {
     let stop = match (load.requests, duration) {
         (Some(requests), _) => Stop::Count(requests),
         (None, Some(duration)) => Stop::After(duration),
         (None, None) => Stop::After(UNTIL_INTERRUPTED),
     };
-    driver.run_keeping_samples(stop)
+    driver.run_sending_samples(stop, samples)
 }
