@@ -213,6 +213,9 @@ impl Exchange {
         };
         let (first, last) = (&response.first, &response.last);
         let mut grade = self.grade;
+        if last.unsent_bytes > 0 && response.drained_ns == 0 {
+            grade = Grade::Inferred; // when its last bytes left was not seen
+        }
         let cuts = self.cuts(response, &mut grade);
         let mut phases_ns = [0; 7];
         for (index, phase) in phases_ns.iter_mut().enumerate() {

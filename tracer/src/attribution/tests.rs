@@ -358,3 +358,31 @@ fn an_arrival_inside_the_read_may_be_of_later_bytes() {
     let (requests, _) = attribute(&[Record::Edge(first), answer]);
     assert_eq!(requests[0].phase_ns(Phase::Queue), 500);
 }
+
+#[test]
+fn unsent_bytes_drain_until_the_device_has_them() {
+    let (mut thread, mut wire) = (Thread::new(7), Wire::new(1));
+    wire.arrives(thread.now_ns, 40);
+    let first = read(&mut thread, &mut wire, 2_000, GET);
+    let Record::Edge(mut edge) = write(&mut thread, &mut wire, 9_000, OK) else { unreachable!() };
+    (edge.unsent_bytes, edge.end_sequence) = (10, 500);
+    let (unseen, _) = attribute(&[first, Record::Edge(edge)]);
+    assert_eq!((unseen[0].phase_ns(Phase::Drain), unseen[0].grade), (0, Grade::Inferred));
+    let drained = Lifecycle {
+        kind: RecordKind::Drained as u8,
+        reserved: 0,
+        call: 0,
+        sequence: wire.sequence,
+        connection_id: 1,
+        tid: 0,
+        tgid: 0,
+        established_ns: 0,
+        enter_ns: edge.exit_ns + 700,
+        exit_ns: edge.exit_ns + 700,
+        local_port: 80,
+        remote_port: 1,
+        end_sequence: 500,
+    };
+    let (seen, _) = attribute(&[first, Record::Edge(edge), Record::Lifecycle(drained)]);
+    assert_eq!((seen[0].phase_ns(Phase::Drain), seen[0].grade), (700, Grade::Measured));
+}

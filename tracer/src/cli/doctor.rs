@@ -39,7 +39,7 @@ fn table(checks: &[Check]) -> String {
             check.lost_without.as_str(),
         ]);
     }
-    let mut text = table.to_string();
+    let mut text = table.trim_fmt();
     for check in checks.iter().filter(|check| check.answer != Answer::Yes && !check.fix.is_empty()) {
         text.push_str(&format!("\n\n{}: {}", check.what, check.fix));
     }

@@ -66,14 +66,15 @@ pub fn checks() -> Vec<Check> {
     let mut checks = vec![privilege(), type_information()];
     let types = KernelTypes::of_running_kernel().ok();
     checks.push(layout(types.as_ref()));
+    let tracepoints = types.as_ref().map(KernelTypes::tracepoints);
     checks.extend(HOOKS.iter().map(|hook| Check {
         what: format!("hook {}", hook.name),
         why: hook.purpose.to_owned(),
         required: hook.need == Need::Required,
         lost_without: hook.lost_without.to_owned(),
-        answer: match &types {
+        answer: match &tracepoints {
             None => Answer::Unknown,
-            Some(types) if types.has_tracepoint(hook.name) => Answer::Yes,
+            Some(tracepoints) if tracepoints.contains(hook.name) => Answer::Yes,
             Some(_) => Answer::Unsupported,
         },
         fix: String::new(),

@@ -107,7 +107,7 @@ pub const HOOKS: [Hook; 13] = [
     Hook {
         name: "net_dev_queue",
         purpose: "when unsent response bytes reached the device (--detail drain)",
-        lost_without: "the end of drain is inferred from the next event of the connection",
+        lost_without: "a response with unsent bytes ends at its last write, graded inferred",
         need: Need::OnRequest(Detail::Drain),
     },
 ];

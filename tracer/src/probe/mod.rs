@@ -1,5 +1,6 @@
 //! The kernel side, owned: the BPF object loaded, its programs attached, its maps read. Dropping it removes everything.
 
+mod btf;
 pub mod hooks;
 pub mod offsets;
 pub mod reader;
@@ -226,13 +227,14 @@ impl Probes {
 
 /// The required hooks and those of the details asked for; a missing one is one clear sentence.
 fn wanted_hooks(types: &KernelTypes, details: &BTreeSet<Detail>) -> Result<Vec<&'static Hook>> {
+    let tracepoints = types.tracepoints();
     let wanted = HOOKS.iter().filter(|hook| match hook.need {
         Need::Required => true,
         Need::OnRequest(detail) => details.contains(&detail),
     });
     wanted
         .map(|hook| {
-            if types.has_tracepoint(hook.name) {
+            if tracepoints.contains(hook.name) {
                 return Ok(hook);
             }
             bail!(

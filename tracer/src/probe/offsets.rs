@@ -1,10 +1,11 @@
 //! Offsets of kernel structure members from the running kernel's BTF.
 
-use std::{fs, path::Path};
+use std::{collections::HashSet, fs, path::Path};
 
 use anyhow::{Context, Result, anyhow, bail};
-use btf_rs::{Btf, Type};
 use tracer_common::settings::Offsets;
+
+use super::btf::Btf;
 
 /// The running kernel's type information.
 pub struct KernelTypes(Btf);
@@ -22,12 +23,12 @@ impl KernelTypes {
             );
         }
         let bytes = fs::read(KERNEL_BTF).with_context(|| format!("cannot read {KERNEL_BTF}"))?;
-        Ok(Self(Btf::from_bytes(&bytes).with_context(|| format!("cannot understand {KERNEL_BTF}"))?))
+        Ok(Self(Btf::parse(bytes).with_context(|| format!("cannot understand {KERNEL_BTF}"))?))
     }
 
-    /// True when the kernel has a tracepoint of this name that BTF programs can attach to.
-    pub fn has_tracepoint(&self, name: &str) -> bool {
-        self.0.resolve_types_by_name(&format!("btf_trace_{name}")).is_ok_and(|types| !types.is_empty())
+    /// Names of the tracepoints that BTF programs can attach to.
+    pub fn tracepoints(&self) -> HashSet<&str> {
+        self.0.typedefs().into_iter().filter_map(|name| name.strip_prefix("btf_trace_")).collect()
     }
 
     /// Every offset the programs need; an error names the first member that is missing.
@@ -64,38 +65,12 @@ impl KernelTypes {
         })
     }
 
-    /// Byte offset of a member, searched through unnamed structures and unions.
     fn offset(&self, structure: &str, member: &str) -> Result<u32> {
-        let types = self
-            .0
-            .resolve_types_by_name(structure)
-            .map_err(|_| anyhow!("this kernel's BTF has no `struct {structure}`"))?;
-        types
-            .iter()
-            .find_map(|found| self.member_bits(found, member))
-            .map(|bits| bits / 8)
-            .ok_or_else(|| {
-                anyhow!(
-                    "this kernel's `struct {structure}` has no member `{member}`: its layout is not one this version \
-                     of tracer knows; please report the output of `uname -r`"
-                )
-            })
-    }
-
-    fn member_bits(&self, found: &Type, name: &str) -> Option<u32> {
-        let (Type::Struct(structure) | Type::Union(structure)) = found else {
-            return None;
-        };
-        structure.members.iter().find_map(|member| {
-            let member_name = self.0.resolve_name(member).unwrap_or_default();
-            if member_name == name {
-                return Some(member.bit_offset());
-            }
-            if !member_name.is_empty() {
-                return None;
-            }
-            let inner = self.0.resolve_chained_type(member).ok()?;
-            self.member_bits(&inner, name).map(|bits| bits + member.bit_offset())
+        self.0.member_offset(structure, member).ok_or_else(|| {
+            anyhow!(
+                "this kernel has no member `{member}` in `struct {structure}`: its layout is not one this version of \
+                 tracer knows; please report the output of `uname -r`"
+            )
         })
     }
 }
