@@ -151,7 +151,7 @@ pub struct Edge {
 
 /// Bits of [`Edge::flags`].
 pub mod edge_flags {
-    /// The call was entered before the programs were attached: `enter_ns` is a lower bound for nothing.
+    /// The call was entered before the programs were attached: `enter_ns` is zero, its CPU is not known.
     pub const NO_ENTER: u8 = 1;
     /// The receive queue got a FIN (state CLOSE_WAIT) by `last_ready_ns`.
     pub const PEER_CLOSED: u8 = 2;

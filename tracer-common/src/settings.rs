@@ -14,6 +14,8 @@ pub struct Offsets {
     pub task_files: u32,
     /// `task_struct.sched_info.run_delay`
     pub task_run_delay: u32,
+    /// `task_struct.se.sum_exec_runtime`
+    pub task_exec: u32,
     /// `task_struct.signal`
     pub task_signal: u32,
     /// `signal_struct.live`
@@ -68,6 +70,7 @@ impl Offsets {
         task_comm: 0,
         task_files: 0,
         task_run_delay: 0,
+        task_exec: 0,
         task_signal: 0,
         signal_live: 0,
         files_fdt: 0,

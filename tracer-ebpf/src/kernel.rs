@@ -30,6 +30,13 @@ pub fn now_ns() -> u64 {
     unsafe { generated::bpf_ktime_get_ns() }
 }
 
+/// The CPU this runs on.
+#[inline(always)]
+pub fn cpu() -> u32 {
+    // SAFETY: a helper without arguments.
+    unsafe { generated::bpf_get_smp_processor_id() }
+}
+
 /// A `struct task_struct` given by a tracepoint or by `bpf_get_current_task_btf`.
 #[derive(Clone, Copy)]
 pub struct Task(pub *const u8);
@@ -62,6 +69,12 @@ impl Task {
     #[inline(always)]
     pub fn run_delay_ns(self) -> u64 {
         load(self.0, offset!(task_run_delay))
+    }
+
+    /// Nanoseconds on CPUs as the kernel counts them (`se.sum_exec_runtime`); exact while the task is off its CPU.
+    #[inline(always)]
+    pub fn exec_ns(self) -> u64 {
+        load(self.0, offset!(task_exec))
     }
 
     /// Threads of the process that have not exited (`signal->live`); zero: the whole process is ending.

@@ -29,8 +29,14 @@ pub struct Thread {
     pub running_since_ns: u64,
     /// On a run queue since; zero: not waiting for a CPU.
     pub runnable_since_ns: u64,
-    /// The kernel's own `run_delay` when the thread last left a CPU.
+    /// The kernel's own account of waits, as of the thread's last switch.
     pub run_delay_ns: u64,
+    /// The kernel's own account of running when the thread last took a CPU.
+    pub exec_ns: u64,
+    /// The CPU it last took.
+    pub cpu: u32,
+    /// 1: it left a CPU unseen; what it ran then is still to be made up for.
+    pub left_unseen: u32,
     pub clock: ThreadClock,
     pub sleep: Sleep,
     pub call: Call,
@@ -109,37 +115,77 @@ pub fn running() -> Option<&'static mut Thread> {
     }
 }
 
-/// The same for the syscall hooks, which must not miss a thread: one whose switch-in was not seen is found here.
+/// The target thread that makes a syscall. A switch that was not seen (some kernels do not trace every task) is
+/// noticed here: the slot of this CPU is checked against the current task.
 #[inline(always)]
 pub fn in_syscall() -> Option<&'static mut Thread> {
     let running = running_slot()?;
-    if *running == 0 {
-        let task = Task::current();
-        *running = slot_of(task)?;
+    let task = Task::current();
+    if *running != 0 {
         let thread = at(*running)?;
-        thread.found_running(task, kernel::now_ns());
-        return Some(thread);
+        if thread.tid == task.tid() {
+            return Some(thread);
+        }
+        thread.left_unseen();
+        *running = 0;
     }
-    at(*running)
+    *running = slot_of(task)?;
+    let thread = at(*running)?;
+    thread.found_running(task, kernel::now_ns());
+    Some(thread)
 }
 
 impl Thread {
+    /// It runs here no more, and nobody knows since when. What it ran is taken from the kernel's own account when it
+    /// is next seen to take a CPU.
+    #[inline(always)]
+    pub fn left_unseen(&mut self) {
+        counters::count(Counter::SwitchesNotSeen);
+        // It may have been seen on another CPU meanwhile: then its clocks are right.
+        if self.cpu == kernel::cpu() {
+            self.running_since_ns = 0;
+            self.left_unseen = 1;
+        }
+    }
+
+    /// Makes up for switches that were not seen, from the kernel's own accounts of a task that is off its CPU.
+    #[inline(always)]
+    pub fn make_up(&mut self, task: Task) {
+        let (exec_ns, run_delay_ns) = (task.exec_ns(), task.run_delay_ns());
+        if self.left_unseen == 1 {
+            self.left_unseen = 0;
+            let ran_ns = exec_ns.wrapping_sub(self.exec_ns);
+            let waited_ns = run_delay_ns.wrapping_sub(self.run_delay_ns);
+            self.clock.cpu_ns += ran_ns;
+            self.clock.run_queue_ns += waited_ns;
+            counters::add(Counter::CpuNs, ran_ns);
+            counters::add(Counter::RunQueueNs, waited_ns);
+        }
+        self.exec_ns = exec_ns;
+        self.run_delay_ns = run_delay_ns;
+        self.cpu = kernel::cpu();
+    }
+
     /// Sets right the clocks of a thread that was switched in unseen: it waited as long as the kernel says, and has
     /// run since.
     #[inline(always)]
     pub fn found_running(&mut self, task: Task, now_ns: u64) {
         counters::count(Counter::SwitchesNotSeen);
         let mut since_ns = now_ns;
+        let waited_ns = task.run_delay_ns().wrapping_sub(self.run_delay_ns);
         if self.runnable_since_ns != 0 {
             let longest_ns = now_ns - self.runnable_since_ns;
-            let waited_ns = task.run_delay_ns().wrapping_sub(self.run_delay_ns);
             let waited_ns = if waited_ns < longest_ns { waited_ns } else { longest_ns };
             since_ns = self.runnable_since_ns + waited_ns;
             self.clock.run_queue_ns += waited_ns;
             counters::add(Counter::RunQueueNs, waited_ns);
         }
+        self.left_unseen = 0;
         self.runnable_since_ns = 0;
         self.running_since_ns = since_ns;
+        self.exec_ns = task.exec_ns();
+        self.run_delay_ns = task.run_delay_ns();
+        self.cpu = kernel::cpu();
         if self.sleep.running_ns == 0 {
             self.sleep.running_ns = since_ns;
         }
@@ -170,6 +216,7 @@ pub fn slot_of(task: Task) -> Option<u32> {
     thread.tid = tid;
     thread.tgid = tgid;
     thread.run_delay_ns = task.run_delay_ns();
+    thread.exec_ns = task.exec_ns();
     if THREAD_SLOTS.insert(tid, slot, 0).is_err() {
         counters::count(Counter::ThreadsFull);
         let _ = FREE_THREADS.push(slot, 0);
@@ -206,6 +253,9 @@ impl Thread {
         running_since_ns: 0,
         runnable_since_ns: 0,
         run_delay_ns: 0,
+        exec_ns: 0,
+        cpu: 0,
+        left_unseen: 0,
         clock: ThreadClock { cpu_ns: 0, run_queue_ns: 0, syscall_cpu_ns: 0, syscalls: 0 },
         sleep: Sleep {
             blocked_at_ns: 0,

@@ -41,7 +41,7 @@ pub fn switched(ctx: &BtfTracePointContext) {
     if arriving != 0
         && let Some(thread) = threads::at(arriving)
     {
-        take_cpu(thread, previous);
+        take_cpu(thread, next, previous);
     }
 }
 
@@ -54,9 +54,7 @@ fn leaving_slot(known: u32, previous: Task) -> u32 {
         if thread.tid == previous.tid() {
             return known;
         }
-        // It left unseen, nobody knows when: what it ran meanwhile is not counted.
-        thread.running_since_ns = 0;
-        counters::count(Counter::SwitchesNotSeen);
+        thread.left_unseen();
     }
     let Some(slot) = threads::slot_of(previous) else { return 0 };
     if let Some(thread) = threads::at(slot) {
@@ -91,12 +89,15 @@ fn leave_cpu(thread: &mut Thread, still_runnable: bool) {
 }
 
 #[inline(always)]
-fn take_cpu(thread: &mut Thread, previous: Task) {
+fn take_cpu(thread: &mut Thread, next: Task, previous: Task) {
+    thread.make_up(next);
     let now = now_ns();
     thread.running_since_ns = now;
     if thread.runnable_since_ns != 0 {
         let waited_ns = now - thread.runnable_since_ns;
         thread.clock.run_queue_ns += waited_ns;
+        // The kernel adds this wait to its own account just after this hook.
+        thread.run_delay_ns += waited_ns;
         thread.runnable_since_ns = 0;
         counters::add(Counter::RunQueueNs, waited_ns);
         held_by(previous, waited_ns);

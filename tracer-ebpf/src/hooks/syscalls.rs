@@ -103,7 +103,7 @@ pub fn returned(ctx: &BtfTracePointContext) {
     let now = now_ns();
     let exit_cpu_ns = thread.cpu_ns(now);
     if thread.call.number_plus_one == 0 {
-        unmatched(ctx.arg(0), result);
+        unmatched(thread, ctx.arg(0), result, now, exit_cpu_ns);
         return;
     }
     let number = thread.call.number_plus_one - 1;
@@ -121,14 +121,26 @@ pub fn returned(ctx: &BtfTracePointContext) {
 }
 
 /// An exit whose entry was not seen: in flight at attach. A new thread returns once from its parent's clone, which
-/// is no call of its own.
+/// is no call of its own. The argument registers still hold the arguments, so that a read or accept that waited since
+/// before attach is not lost.
 #[inline(always)]
-fn unmatched(regs: *const u8, result: i64) {
+fn unmatched(thread: &mut Thread, regs: *const u8, result: i64, now: u64, exit_cpu_ns: u64) {
     let number = register(regs, registers::NUMBER);
-    let is_new_thread = result == 0 && matches!(number, 56..=58 | 435);
-    if !is_new_thread {
-        counters::syscall(number as u32, 0, 0, result == EAGAIN);
-        counters::count(Counter::UnmatchedExit);
+    if result == 0 && matches!(number, 56..=58 | 435) {
+        return;
+    }
+    counters::syscall(number as u32, 0, 0, result == EAGAIN);
+    counters::count(Counter::UnmatchedExit);
+    thread.call.enter_ns = 0;
+    thread.call.enter_cpu_ns = exit_cpu_ns;
+    thread.call.enter_run_queue_ns = thread.clock.run_queue_ns;
+    match class_of(number) {
+        CallClass::Read => {
+            keep_arguments(thread, regs, registers::FIRST);
+            end_read(thread, number as u32, result, now, exit_cpu_ns);
+        }
+        CallClass::Accept => end_accept(thread, number as u32, result, now),
+        _ => {}
     }
 }
 
@@ -159,7 +171,8 @@ fn end_read(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns
     edge.arrivals(connection);
     let peeks = matches!(number, 45 | 47) && peek_flag(thread, number);
     let closed = if connection.peer_closed == 1 { edge_flags::PEER_CLOSED } else { 0 };
-    edge.finish(closed | if peeks { edge_flags::PEEK } else { 0 }, iovecs, buffer, bytes);
+    let no_enter = if thread.call.enter_ns == 0 { edge_flags::NO_ENTER } else { 0 };
+    edge.finish(closed | no_enter | if peeks { edge_flags::PEEK } else { 0 }, iovecs, buffer, bytes);
 }
 
 /// Counts a request that is lost with the read that began it.

@@ -78,7 +78,11 @@ impl Exchange {
     /// Opens with the read that took the first byte.
     pub fn begin(beginning: Beginning, read: &Edge, threads: &Threads) -> Self {
         let seen = beginning.first_byte_ns != 0;
-        let first_byte_ns = if seen { beginning.first_byte_ns.min(read.exit_ns) } else { read.enter_ns };
+        let first_byte_ns = match (seen, read.flags & edge_flags::NO_ENTER != 0) {
+            (true, _) => beginning.first_byte_ns.min(read.exit_ns),
+            (false, true) => read.exit_ns,
+            (false, false) => read.enter_ns,
+        };
         let accept_exit_ns = beginning.acceptance.map_or(0, |acceptance| acceptance.exit_ns);
         let queue_from_ns = first_byte_ns.max(accept_exit_ns).max(beginning.behind_end_ns);
         let (queue_states, wakeup_ns) = queue_states(queue_from_ns, read, threads);

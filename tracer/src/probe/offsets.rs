@@ -40,6 +40,7 @@ impl KernelTypes {
             task_files: self.offset("task_struct", "files")?,
             task_run_delay: self.offset("task_struct", "sched_info")?
                 + self.offset("sched_info", "run_delay")?,
+            task_exec: self.offset("task_struct", "se")? + self.offset("sched_entity", "sum_exec_runtime")?,
             task_signal: self.offset("task_struct", "signal")?,
             signal_live: self.offset("signal_struct", "live")?,
             files_fdt: self.offset("files_struct", "fdt")?,

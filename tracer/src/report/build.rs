@@ -257,18 +257,17 @@ fn most_first(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> Vec<Nam
 
 fn conservation(run: &Run) -> Vec<ConservationLine> {
     let accounts = &run.conservation;
+    let stolen_ns = accounts.stolen_ns;
     let line = |what, traced_ns: u64, kernel_ns: u64| ConservationLine {
         what,
         traced_ns,
         kernel_ns,
-        stolen_ns: 0,
+        stolen_ns,
         difference: (kernel_ns > 0).then(|| (traced_ns as f64 - kernel_ns as f64) / kernel_ns as f64),
-        held: !disagree(traced_ns, kernel_ns),
+        held: !disagree_beyond_steal(traced_ns, kernel_ns, stolen_ns),
     };
-    let cpu = line("CPU: sched_switch, schedstat", accounts.traced_cpu_ns, accounts.schedstat_cpu_ns);
-    let stolen_ns = accounts.stolen_ns;
     vec![
-        ConservationLine { held: !cpu_disagrees(accounts), stolen_ns, ..cpu },
+        line("CPU: sched_switch, schedstat", accounts.traced_cpu_ns, accounts.schedstat_cpu_ns),
         line("run queue: hooks, run_delay", accounts.traced_run_queue_ns, accounts.schedstat_run_delay_ns),
     ]
 }

@@ -352,7 +352,7 @@ pub struct ConservationLine {
     pub traced_ns: u64,
     /// By /proc/PID/task/*/schedstat.
     pub kernel_ns: u64,
-    /// Of CPU: nanoseconds the hypervisor took from all CPUs meanwhile; the kernel leaves them out of its figure.
+    /// Nanoseconds the hypervisor took from all CPUs meanwhile: explains as much of a difference.
     pub stolen_ns: u64,
     /// The difference over the kernel's figure; `None` when that is zero.
     pub difference: Option<f64>,

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::recording::{ClientTimes, Conservation, Ledger, Run, WriteCall};
-use crate::stats::{CallTotals, cpu_disagrees};
+use crate::stats::{CallTotals, disagree_beyond_steal};
 
 const WRITEV: u16 = 20;
 const WRITE: u16 = 1;
@@ -141,16 +141,11 @@ proptest! {
 }
 
 #[test]
-fn stolen_time_explains_an_excess_of_ours_and_never_a_lack() {
-    let conservation = |traced_cpu_ns, stolen_ns| Conservation {
-        traced_cpu_ns,
-        schedstat_cpu_ns: 1_000_000_000,
-        stolen_ns,
-        ..Conservation::default()
-    };
-    assert!(!cpu_disagrees(&conservation(1_004_000_000, 0)));
-    assert!(cpu_disagrees(&conservation(1_012_000_000, 0)));
-    assert!(!cpu_disagrees(&conservation(1_012_000_000, 10_000_000)));
-    assert!(cpu_disagrees(&conservation(1_050_000_000, 10_000_000)));
-    assert!(cpu_disagrees(&conservation(970_000_000, 40_000_000)));
+fn stolen_time_explains_as_much_as_was_stolen() {
+    let theirs_ns = 1_000_000_000;
+    assert!(!disagree_beyond_steal(1_004_000_000, theirs_ns, 0));
+    assert!(disagree_beyond_steal(1_012_000_000, theirs_ns, 0));
+    assert!(!disagree_beyond_steal(1_012_000_000, theirs_ns, 10_000_000));
+    assert!(disagree_beyond_steal(1_050_000_000, theirs_ns, 10_000_000));
+    assert!(disagree_beyond_steal(930_000_000, theirs_ns, 40_000_000));
 }
