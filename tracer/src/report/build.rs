@@ -7,7 +7,7 @@ use super::model::*;
 use super::{counted, percent, thousands, us};
 use crate::recording::{Percentiles, Phase, Run, ThreadStates, syscall_name};
 use crate::stats::{
-    self, CpuPerRequest, Distribution, Spread, Summary, Writes, answered_requests, cpu_disagrees, disagree,
+    self, CpuPerRequest, Distribution, Spread, Summary, Writes, answered_requests, disagree_beyond_steal,
     rounds, traced_cpu_per_request_ns,
 };
 
