@@ -24,7 +24,7 @@ use tracer::{
     scenario::Scenario,
     target::{
         SpawnOptions, Target,
-        cores::{Placement, placement},
+        cores::{Placement, pin_current_thread, placement},
     },
     window::{Settings, Sink, Traced, Window},
 };
@@ -45,6 +45,8 @@ pub const SETTLED: Duration = Duration::from_millis(1_200);
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     assert!(geteuid().is_root(), "these tests attach BPF programs: run them as root");
+    // The window's reader shares the client's CPU, as in `bench`.
+    cpus().client.iter().for_each(|&cpu| pin_current_thread(cpu).expect("this thread can be pinned"));
     // A test that failed has poisoned it, which says nothing about the next one.
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -70,6 +72,20 @@ pub fn pin_to_server_cpu(process_id: u32) {
     cpus().server.iter().for_each(|&cpu| only.set(cpu));
     sched_setaffinity(Some(pid(process_id)), &only).expect("a process of ours can be pinned");
 }
+
+/// Nanoseconds the hypervisor took the server's CPU away so far, to a tick: time on the CPU to whoever looks at the
+/// clock, but not to schedstat.
+pub fn stolen_ns() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").expect("/proc is there");
+    let stolen = |cpu: &usize| {
+        let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")))?;
+        line.split(' ').nth(7)?.parse::<u64>().ok()
+    };
+    cpus().server.iter().filter_map(stolen).sum::<u64>() * TICK_NS
+}
+
+/// The unit of /proc/stat (`USER_HZ` is 100).
+pub const TICK_NS: u64 = 10_000_000;
 
 fn pid(process_id: u32) -> Pid {
     Pid::from_raw(process_id as i32).expect("a process id is not zero")
