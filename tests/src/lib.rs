@@ -1,1 +1,3 @@
 //! Shared by the end-to-end tests: spawning `tracer` and servers, and reading what they print.
+
+pub mod cli;
