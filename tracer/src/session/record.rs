@@ -121,6 +121,9 @@ pub struct Outcome {
 
 /// Records until the duration is over, the load is through, the target ends, or Ctrl-C.
 pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
+    // Without one, Ctrl-C is the end that was meant.
+    let has_length =
+        options.duration.is_some() || options.load.as_ref().is_some_and(|l| l.requests.is_some());
     let placement = placement()?;
     let writer = options.output.as_deref().map(Writer::create).transpose()?;
     let mut recorded = Recorded::find(&options, &placement)?;
@@ -153,7 +156,7 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     let load = match (&mut driver, &options.load) {
         (Some(driver), Some(load)) => Some(drive(driver, load, options.duration, window.samples())?),
         _ => {
-            run.ended_early = recorded.watch(options.duration);
+            recorded.watch(options.duration);
             None
         }
     };
@@ -175,7 +178,7 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     put_traced(&mut run, traced);
     if target_ended {
         run.ended_early = "the target exited".into();
-    } else if options.load.is_some() && interrupt::requested() {
+    } else if has_length && interrupt::requested() {
         run.ended_early = "interrupted".into();
     }
     if let (Some(writer), Some(path)) = (gather.writer, &options.output) {
@@ -239,16 +242,10 @@ impl Recorded {
         }
     }
 
-    /// Waits for the end of the duration, of the target, or Ctrl-C; says which when it came early.
-    fn watch(&mut self, duration: Option<Duration>) -> String {
+    /// Waits for the end of the duration, of the target, or Ctrl-C.
+    fn watch(&mut self, duration: Option<Duration>) {
         let end = duration.map(|duration| Instant::now() + duration);
-        loop {
-            if interrupt::requested() {
-                return if duration.is_some() { "interrupted".into() } else { String::new() };
-            }
-            if self.ended() || end.is_some_and(|end| Instant::now() >= end) {
-                return String::new();
-            }
+        while !interrupt::requested() && !self.ended() && end.is_none_or(|end| Instant::now() < end) {
             std::thread::sleep(WATCH_PAUSE);
         }
     }

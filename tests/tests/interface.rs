@@ -1,0 +1,625 @@
+//! The command line, as a user meets it: results, refusals, interruptions, and what is left behind.
+
+use std::{
+    collections::HashSet,
+    env, fs,
+    net::TcpListener,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use tracer_tests::cli::{
+    Running, Said, Server, begin, binary, descendants, finish, get, lives, processes_with, run, start,
+    tracer, until, words,
+};
+
+/// User and group of nobody on Debian and nearly everywhere else.
+const NOBODY: u32 = 65_534;
+/// Live runs that are repeated when only the kernel's own accounts disagree.
+const TRIES: usize = 5;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder can be made")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are text")
+}
+
+/// Writes a scenario whose only server is the given table's rest, and gives its path.
+fn scenario(folder: &Path, request: &str, server: &str) -> PathBuf {
+    let path = folder.join("it.toml");
+    let head = "name = \"it\"\nconnections = 4\nrequests = 500\nrounds = 1\n";
+    let content = format!(
+        "{head}\n[[request]]\nname = \"hello\"\npath = \"/\"\n{request}\n\n[[server]]\nname = \"one\"\n{server}\n"
+    );
+    fs::write(&path, content).expect("a scenario can be written");
+    path
+}
+
+/// The command of the built-in server, as a line of a scenario.
+fn builtin() -> String {
+    format!("command = [{:?}, \"serve\", \"--port\", \"{{port}}\"]\nwarm_up = 100", text(&binary()))
+}
+
+/// Records the server under our load.
+fn record(server: &Server, output: &Path, more: &[&str]) -> Said {
+    let (pid, url) = (server.pid().to_string(), server.url("/"));
+    run(["record", "-p", &pid, "--url", &url, "--duration", "1s", "-o", text(output)].iter().chain(more))
+}
+
+/// `check` on the live server; again when only the kernel's own accounts disagreed.
+#[track_caller]
+fn check(server: &Server, path: &str, promise: &[&str]) -> Said {
+    let (pid, url) = (server.pid().to_string(), server.url(path));
+    again(|| run(["check", "-p", &pid, "--url", &url, "--duration", "1s"].iter().chain(promise)))
+}
+
+/// Repeats what ends without a verdict only because of time stolen by the hypervisor.
+#[track_caller]
+fn again(mut what: impl FnMut() -> Said) -> Said {
+    let mut said = what();
+    for _ in 1..TRIES {
+        if said.code != 3 {
+            break;
+        }
+        assert!(said.only_conservation_failed(), "{said:#?}");
+        said = what();
+    }
+    said
+}
+
+/// The only row of a JSON report.
+#[track_caller]
+fn row(report: &Value) -> &Value {
+    let rows = report["rows"].as_array().expect("a report has rows");
+    assert_eq!(rows.len(), 1);
+    &rows[0]
+}
+
+/// The ledger of a row is exact: all that was sent is accounted for, by causes that were counted.
+#[track_caller]
+fn assert_ledger_exact(row: &Value) {
+    let ledger = words(&row["ledger"].to_string());
+    assert_eq!(row["ledger"]["unexplained"], 0, "{ledger}");
+    assert_eq!(row["ledger"]["sent"], row["requests"], "{ledger}");
+}
+
+/// Names in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().expect("the folder can be listed").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Ids of the BPF programs that a process holds open.
+fn programs_of(pid: u32) -> HashSet<u32> {
+    let files = Path::new("/proc").join(pid.to_string()).join("fdinfo");
+    let infos = files.read_dir().into_iter().flatten().flatten();
+    infos
+        .filter_map(|file| fs::read_to_string(file.path()).ok())
+        .filter_map(|info| info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok()))
+        .collect()
+}
+
+/// Ids of the BPF programs in the kernel.
+fn programs_loaded() -> HashSet<u32> {
+    aya::programs::loaded_programs().flatten().map(|program| program.id()).collect()
+}
+
+/// Waits until a run has its programs in the kernel, and gives their ids.
+fn until_traced(running: &mut Running) -> HashSet<u32> {
+    let pid = running.pid();
+    let mut programs = HashSet::new();
+    until("it attaches its programs", || {
+        assert!(running.runs(), "it ended before it attached anything");
+        programs = programs_of(pid);
+        // The required ones; they are attached in one go once all are loaded.
+        programs.len() >= 10
+    });
+    programs
+}
+
+/// Sends requests from here until told to stop; gives how many were answered.
+fn traffic_while(port: u16, mut goes_on: impl FnMut() -> bool) -> u64 {
+    let mut answered = 0;
+    while goes_on() {
+        answered += u64::from(get(port, "/").is_ok());
+    }
+    answered
+}
+
+// What works.
+
+#[test]
+fn bench_answers_in_its_first_line() {
+    let _alone = begin();
+    let said = run(["bench", "--requests", "2000", "--rounds", "1"]);
+    said.assert_held();
+    said.assert_fits();
+    // The answer ends at the first empty line; a narrow page folds it.
+    let answer = words(said.stdout.split("\n\n").next().expect("there is a first paragraph"));
+    for part in ["builtin hello: ", " requests/s", " us CPU per request", "largest phase ", " % of own CPU"] {
+        assert!(answer.contains(part), "`{part}` is missing: {answer}");
+    }
+    assert!(answer.ends_with("one write per response: held, writev"), "{answer}");
+    let whole = said.unwrapped();
+    for part in ["2,000 sent = 2,000 traced", "+ 0 unexplained: held", "tracing ratio", "writev: 2,000 calls"]
+    {
+        assert!(whole.contains(part), "`{part}` is missing: {}", said.stdout);
+    }
+}
+
+#[test]
+fn bench_as_json_has_a_schema_and_an_exact_ledger() {
+    let _alone = begin();
+    let said = run(["bench", "--requests", "2000", "--rounds", "1", "--format", "json"]);
+    let report = said.json();
+    assert_eq!(report["schema"], 1);
+    let row = row(&report);
+    assert_eq!((&row["server"], &row["workload"]), (&"builtin".into(), &"hello".into()));
+    assert_eq!(row["requests"], 2000);
+    assert_ledger_exact(row);
+    let defects = row["defects"].as_array().expect("defects are listed");
+    let conservation = |defect: &Value| defect.as_str().is_some_and(|d| d.starts_with("conservation:"));
+    assert!(defects.iter().all(conservation), "{defects:?}");
+    assert_eq!(said.code, if defects.is_empty() { 0 } else { 3 }, "{}", said.stderr);
+}
+
+#[test]
+fn bench_lists_and_runs_only_what_is_named() {
+    let _alone = begin();
+    let folder = folder();
+    let mut second = builtin();
+    second.push_str(&format!("\n[[server]]\nname = \"two\"\n{}", builtin()));
+    let request = "[[request]]\nname = \"param\"\npath = \"/users/42\"";
+    let file = scenario(folder.path(), request, &second);
+    let said = run(["bench", text(&file), "--list"]);
+    assert_eq!(said.code, 0, "{said:#?}");
+    let listed =
+        "scenario it\n  server one\n  server two\n  workload hello: GET /\n  workload param: GET /users/42\n";
+    assert_eq!(said.stdout, listed);
+    let said = run(["bench", text(&file), "--only", "two,param"]);
+    said.assert_held();
+    assert!(said.stdout.starts_with("two param: "), "{}", said.stdout);
+    assert!(!said.stdout.contains("one hello") && !said.stdout.contains("one param"), "{}", said.stdout);
+    run(["bench", text(&file), "--only", "three"]).assert_refused(&["`three`", "one, two", "hello, param"]);
+}
+
+#[test]
+fn a_recording_reports_the_same_figures() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    let said = record(&server, &output, &[]);
+    said.assert_held();
+    said.assert_fits();
+    assert!(said.stderr.contains(&format!("recording written to {}", text(&output))), "{}", said.stderr);
+    assert_eq!(names(folder.path()), ["it"]);
+    let report = run(["report", text(&output)]);
+    assert_eq!((report.code, &report.stdout), (said.code, &said.stdout));
+    let report = run(["report", text(&output), "--format", "json"]).json();
+    assert_eq!(report["schema"], 1);
+    assert_ledger_exact(row(&report));
+
+    let said = record(&server, &folder.path().join("json"), &["--format", "json"]);
+    let again = run(["report", text(&folder.path().join("json")), "--format", "json"]);
+    assert_eq!(again.json(), said.json());
+    assert!(server.answers());
+}
+
+#[test]
+fn duckdb_reads_the_requests_and_their_phases_add_up() {
+    let _alone = begin();
+    let tools = env::var("TRACER_TEST_TOOLS").expect("TRACER_TEST_TOOLS is not set: run `cargo xtask test`");
+    let (folder, server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    let said = record(&server, &output, &["--format", "json"]);
+    let query = "select count(*), \
+        count(*) filter (accept_ns + behind_ns + queue_ns + read_ns + app_ns + write_ns + drain_ns \
+            = end_ns - first_byte_ns), \
+        count(*) filter (status = 200 and writes = 1 and method = 'GET' and path = '/'), \
+        cast(sum(bytes_out) as bigint), count(distinct connection_id) \
+        from read_parquet(?)";
+    let script = "import duckdb, json, sys; \
+        print(json.dumps(duckdb.execute(sys.argv[1], [sys.argv[2]]).fetchall()))";
+    let parquet = output.join("requests.parquet");
+    let read = finish(Command::new(Path::new(&tools).join("bin/python")).args([
+        "-c",
+        script,
+        query,
+        text(&parquet),
+    ]));
+    assert_eq!(read.code, 0, "{read:#?}");
+    let report = said.json();
+    let requests = row(&report)["requests"].as_u64().expect("requests are counted");
+    assert!(requests > 100, "{requests}");
+    assert_eq!(read.json(), serde_json::json!([[requests, requests, requests, requests * 127, 32]]));
+}
+
+#[test]
+fn a_command_is_started_recorded_and_stopped() {
+    let _alone = begin();
+    let folder = folder();
+    let port = free_port();
+    let output = folder.path().join("it");
+    let url = format!("http://127.0.0.1:{port}/");
+    let serve = [text(&binary()), "serve", "--port", &port.to_string()].map(str::to_owned);
+    let options =
+        ["record", "--url", &url, "--requests", "2000", "-o", text(&output), "--"].map(str::to_owned);
+    let said = run(options.iter().chain(&serve));
+    said.assert_held();
+    assert!(said.unwrapped().contains("2,000 sent = 2,000 traced"), "{}", said.stdout);
+    assert_eq!(processes_with(&format!("serve --port {port}")), [0u32; 0]);
+}
+
+#[test]
+fn traffic_of_others_is_recorded_on_several_servers() {
+    let _alone = begin();
+    let folder = folder();
+    let (one, two) = (Server::start(), Server::start());
+    let output = folder.path().join("it");
+    let (first, second) = (one.pid().to_string(), two.pid().to_string());
+    let options = ["record", "-p", &first, "-p", &second, "--duration", "3s", "-o", text(&output)];
+    let mut running = start(tracer(options).args(["--format", "json"]));
+    until_traced(&mut running);
+    let begun = Instant::now();
+    let sent = traffic_while(one.port, || begun.elapsed() < Duration::from_millis(500));
+    assert!(get(two.port, "/users/7").is_ok());
+    let said = running.said();
+    assert!(said.code == 0 || said.code == 3, "{said:#?}");
+    let report = said.json();
+    let row = row(&report);
+    assert_eq!(row["requests"].as_u64(), Some(sent + 1), "{}", said.stdout);
+    let routes = row["routes"].to_string();
+    assert!(routes.contains("GET /users/7") && routes.contains("GET /\""), "{routes}");
+    assert!(one.answers() && two.answers());
+}
+
+#[test]
+fn ctrl_c_ends_a_recording_with_the_result_so_far() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    let pid = server.pid().to_string();
+    let mut running = start(&mut tracer(["record", "-p", &pid, "-o", text(&output)]));
+    until_traced(&mut running);
+    // Attached is one instant later than loaded: go on until some were seen for sure.
+    let begun = Instant::now();
+    traffic_while(server.port, || begun.elapsed() < Duration::from_secs(1));
+    running.signal(Signal::INT);
+    let said = running.said();
+    said.assert_held();
+    assert!(said.stdout.contains("largest phase"), "{}", said.stdout);
+    assert_eq!(run(["report", text(&output)]).stdout, said.stdout);
+    assert_eq!(names(folder.path()), ["it"]);
+
+    // With our own load and no length, Ctrl-C is the end that was meant, too.
+    let output = folder.path().join("load");
+    let url = server.url("/");
+    let mut running = start(&mut tracer(["record", "-p", &pid, "--url", &url, "-o", text(&output)]));
+    until_traced(&mut running);
+    running.signal(Signal::INT);
+    let said = running.said();
+    assert!(said.code == 0 || said.code == 3, "{said:#?}");
+    assert!(output.join("run.json").is_file(), "{said:#?}");
+    assert!(server.answers());
+}
+
+#[test]
+fn what_exists_is_not_overwritten() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    fs::create_dir(&output).unwrap();
+    fs::write(output.join("mine"), "precious").unwrap();
+    record(&server, &output, &[]).assert_refused(&["exists", "choose another place with -o"]);
+    assert_eq!(fs::read_to_string(output.join("mine")).unwrap(), "precious");
+    let whole = folder.path().join("whole");
+    record(&server, &whole, &[]).assert_held();
+    let before = fs::read(whole.join("requests.parquet")).unwrap();
+    record(&server, &whole, &[]).assert_refused(&["holds a recording already", "choose another place"]);
+    assert_eq!(fs::read(whole.join("requests.parquet")).unwrap(), before);
+    assert_eq!(names(&output), ["mine"]);
+}
+
+#[test]
+fn check_holds_a_server_to_one_write() {
+    let _alone = begin();
+    let server = Server::start();
+    let said = check(&server, "/", &["--writes-per-response", "1"]);
+    assert_eq!(said.code, 0, "{said:#?}");
+    assert!(said.stdout.starts_with("held: writes per response <= 1: "), "{said:#?}");
+    said.assert_fits();
+    let said = check(&server, "/", &["--writes-per-response", "1", "--call", "writev", "--format", "json"]);
+    let verdict = if said.code == 0 { said.json() } else { panic!("{said:#?}") };
+    assert_eq!((&verdict["held"], &verdict["no_verdict"]), (&true.into(), &Value::Null));
+
+    let said = check(&server, "/?split=1", &["--writes-per-response", "1"]);
+    assert_eq!(said.code, 1, "{said:#?}");
+    said.assert_fits();
+    let told = said.unwrapped();
+    for part in ["BROKEN: writes per response <= 1", "(100.0 %)", "for example GET / -> 200", "in 2 writes"] {
+        assert!(told.contains(part), "`{part}` is missing: {}", said.stdout);
+    }
+    assert!(told.contains("writev: 150 bytes, 1 iovec writev: 19 bytes, 1 iovec"), "{}", said.stdout);
+    assert!(told.contains("no EAGAIN among them"), "{}", said.stdout);
+
+    let said = check(&server, "/", &["--writes-per-response", "1", "--call", "sendto"]);
+    assert_eq!(said.code, 1, "{said:#?}");
+    let said = check(&server, "/", &["--max-syscalls-per-request", "0.5"]);
+    assert_eq!(said.code, 1, "{said:#?}");
+    assert!(said.stdout.starts_with("BROKEN: syscalls per request <= 0.5: "), "{said:#?}");
+    let said = check(&server, "/", &["--max-cpu-us-per-request", "0.1"]);
+    assert_eq!(said.code, 1, "{said:#?}");
+}
+
+#[test]
+fn check_judges_recordings_and_scenarios() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let promise = ["--writes-per-response", "1"];
+    let mut number = 0;
+    for (path, code) in [("/", 0), ("/?split=1", 1)] {
+        let (pid, url) = (server.pid().to_string(), server.url(path));
+        let said = again(|| {
+            number += 1;
+            let output = folder.path().join(number.to_string());
+            let output = text(&output);
+            run(["record", "-p", &pid, "--url", &url, "--requests", "1000", "-o", output]);
+            run(["check", output].iter().chain(&promise))
+        });
+        assert_eq!(said.code, code, "{said:#?}");
+    }
+    let file = scenario(folder.path(), "", &builtin());
+    let said = again(|| run(["check", text(&file)].iter().chain(&promise)));
+    assert_eq!(said.code, 0, "{said:#?}");
+    let file = scenario(folder.path(), "", &builtin());
+    let split = fs::read_to_string(&file).unwrap().replace("path = \"/\"", "path = \"/?split=1\"");
+    fs::write(&file, split).unwrap();
+    let said = again(|| run(["check", text(&file)].iter().chain(&promise)));
+    assert_eq!(said.code, 1, "{said:#?}");
+}
+
+// What is refused.
+
+#[test]
+fn a_wrong_target_or_url_is_refused() {
+    let _alone = begin();
+    let folder = folder();
+    let output = folder.path().join("it");
+    let output = text(&output);
+    let mut dead = Command::new("true").spawn().expect("`true` is there");
+    dead.wait().unwrap();
+    let dead_pid = dead.id().to_string();
+    let own = std::process::id().to_string();
+    let record =
+        |arguments: &[&str]| run(["record", "-o", output, "--duration", "1s"].iter().chain(arguments));
+    record(&["-p", &dead_pid]).assert_refused(&["no process", &dead_pid, "ps -e"]);
+    record(&["-p", "0"]).assert_refused(&["no process 0"]);
+    record(&["-p", "ada"]).assert_refused(&["invalid value 'ada'", "--pid"]);
+    record(&["-p", "4294967297"]).assert_refused(&["--pid"]);
+    record(&[]).assert_refused(&["nothing to trace", "-p PID", "-- COMMAND"]);
+    record(&["-p", &own, "--url", "https://127.0.0.1/"])
+        .assert_refused(&["TLS is not supported", "plain http"]);
+    record(&["-p", &own, "--url", "127.0.0.1:80"]).assert_refused(&["http://"]);
+    record(&["-p", &own, "--url", "http://no-such-host.invalid/"])
+        .assert_refused(&["no-such-host.invalid cannot be resolved"]);
+    let nobody = format!("http://127.0.0.1:{}/", free_port());
+    record(&["-p", &own, "--url", &nobody]).assert_refused(&["is the server listening?", "refused"]);
+    record(&["--", "/no/such/program"]).assert_refused(&["/no/such/program", "is not an executable file"]);
+    run(["record", "--no-such-flag"]).assert_refused(&["unexpected argument '--no-such-flag'"]);
+    run(["check", "-p", &own]).assert_refused(&["nothing to check", "--writes-per-response 1"]);
+    run(["check", "-p", &own, "--writes-per-response", "1", "--call", "scribble"])
+        .assert_refused(&["there is no syscall of that name"]);
+    assert_eq!(names(folder.path()), [""; 0], "nothing is half written");
+}
+
+#[test]
+fn a_normal_user_without_a_terminal_gets_the_line_to_paste() {
+    let _alone = begin();
+    let folder = folder();
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    // The build folder may be closed to others.
+    let program = folder.path().join("tracer");
+    fs::copy(binary(), &program).expect("the program can be copied");
+    let server = Server::start();
+    let pid = server.pid().to_string();
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", text(&program)]);
+        finish(command.args(arguments).current_dir(folder.path()).stdin(Stdio::null()))
+    };
+    let line = format!("run: sudo {} bench --rounds 1", text(&program));
+    as_nobody(&["bench", "--rounds", "1"]).assert_refused(&["needs root", "loading BPF programs", &line]);
+    // A process of somebody else.
+    as_nobody(&["record", "-p", &pid, "-o", "it"]).assert_refused(&["needs root", "run: sudo"]);
+    as_nobody(&["check", "--writes-per-response", "1", "-p", &pid]).assert_refused(&["needs root"]);
+    assert_eq!(names(folder.path()), ["tracer"]);
+    // What needs no root works without.
+    assert_eq!(as_nobody(&["bench", "--list"]).code, 0);
+    assert!(server.answers());
+}
+
+#[test]
+fn a_wrong_scenario_is_refused_with_file_line_and_fix() {
+    let _alone = begin();
+    let folder = folder();
+    let refused = |request: &str, server: &str, parts: &[&str]| {
+        let file = scenario(folder.path(), request, server);
+        let begun = Instant::now();
+        run(["bench", text(&file)]).assert_refused(parts);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{parts:?} took {:?}", begun.elapsed());
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    refused("", &format!("{}\nport = {port}", builtin()), &["is in use by process", "choose another port"]);
+    refused(
+        "",
+        "command = [\"sleep\", \"98765.4321\"]\nready_timeout = \"1s\"",
+        &["`one`", "did not answer GET / on port", "within 1s"],
+    );
+    assert_eq!(processes_with("sleep 98765.4321"), [0u32; 0]);
+    refused(
+        "",
+        "command = [\"sh\", \"-c\", \"echo no database here; exit 3\"]",
+        &["ended before it answered (exit status: 3)", "no database here"],
+    );
+    refused("", "command = [\"no-such-program\"]", &["it.toml:11", "`no-such-program` is not in PATH"]);
+    refused("", "comand = [\"true\"]", &["it.toml:12", "unknown key `comand`", "`command`"]);
+    refused("", "command = []", &["it.toml:12", "the command is empty", "node"]);
+    refused("expect.status = 42", &builtin(), &["it.toml:9", "42", "from 200 to 599"]);
+    run(["bench", "no-such-file.toml"]).assert_refused(&["no-such-file.toml"]);
+    assert_eq!(names(folder.path()), ["it.toml"]);
+}
+
+#[test]
+fn a_damaged_or_foreign_recording_is_refused() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    record(&server, &output, &[]).assert_held();
+    let (parquet, json) = (output.join("requests.parquet"), output.join("run.json"));
+    let (rows, run_json) = (fs::read(&parquet).unwrap(), fs::read_to_string(&json).unwrap());
+    let refused = |parts: &[&str]| {
+        run(["report", text(&output)]).assert_refused(parts);
+        run(["check", text(&output), "--writes-per-response", "1"]).assert_refused(parts);
+    };
+    for kept in [0, 100, rows.len() / 2, rows.len() - 1] {
+        fs::write(&parquet, &rows[..kept]).unwrap();
+        refused(&["requests.parquet", "truncated or damaged", "record again"]);
+    }
+    fs::remove_file(&parquet).unwrap();
+    refused(&["is not a whole recording", "record again"]);
+    fs::write(&parquet, &rows).unwrap();
+    fs::write(&json, "{\"name\": \"somebody else's\"}").unwrap();
+    refused(&["is not a recording", "was not written by tracer"]);
+    let other = run_json.replacen("\"schema_version\": 1", "\"schema_version\": 9999", 1);
+    assert_ne!(other, run_json, "the version is in run.json");
+    fs::write(&json, other).unwrap();
+    refused(&["has format version 9999", "record again"]);
+    fs::remove_file(&json).unwrap();
+    refused(&["is not a recording", "it has no run.json"]);
+    run(["report", "no-such-folder"]).assert_refused(&["no-such-folder", "tracer record -o"]);
+}
+
+#[test]
+fn a_benchmark_of_error_pages_has_no_rate() {
+    let _alone = begin();
+    let folder = folder();
+    for (request, reason) in
+        [("expect.status = 404", "status 200"), ("expect.body = \"something else\"", "body")]
+    {
+        let file = scenario(folder.path(), request, &builtin());
+        let said = run(["bench", text(&file)]);
+        assert_eq!(said.code, 1, "{said:#?}");
+        let answer = words(said.stdout.split("\n\n").next().unwrap());
+        assert!(answer.starts_with("one hello: INVALID, "), "{answer}");
+        assert!(answer.contains(reason), "{answer}");
+        assert!(!said.stdout.contains("requests/s"), "{}", said.stdout);
+    }
+}
+
+// What is left behind.
+
+#[test]
+fn a_killed_record_leaves_the_target_and_nothing_else() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    let (pid, url) = (server.pid().to_string(), server.url("/"));
+    let options = ["record", "-p", &pid, "--url", &url, "--duration", "60s", "-o", text(&output)];
+    let mut running = start(&mut tracer(options));
+    let programs = until_traced(&mut running);
+    assert!(programs.is_subset(&programs_loaded()), "the programs seen are in the kernel");
+    running.signal(Signal::KILL);
+    let said = running.said();
+    assert_eq!(said.code, 128 + 9, "{said:#?}");
+    until("its programs are gone", || programs.is_disjoint(&programs_loaded()));
+    assert!(server.answers());
+    assert!(!output.exists());
+    // What it was writing stands aside under a hidden name, and is no recording.
+    for name in names(folder.path()) {
+        assert!(name.starts_with(".it.") && name.ends_with(".partial"), "{name}");
+        run(["report", text(&folder.path().join(name))]).assert_refused(&["is not a recording"]);
+    }
+    record(&server, &output, &[]).assert_held();
+}
+
+#[test]
+fn a_killed_bench_leaves_no_server() {
+    let _alone = begin();
+    let mut running = start(&mut tracer(["bench", "--duration", "60s", "--rounds", "1"]));
+    let tracer = running.pid();
+    let mut servers = Vec::new();
+    until("its server runs", || {
+        servers = descendants(tracer);
+        assert!(running.runs());
+        servers.iter().any(|&server| {
+            let command = fs::read(format!("/proc/{server}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains("\0serve\0")
+        })
+    });
+    running.signal(Signal::KILL);
+    assert_eq!(running.said().code, 128 + 9);
+    until("its server is gone", || servers.iter().all(|&server| !lives(server)));
+}
+
+#[test]
+fn a_target_that_exits_ends_its_recording() {
+    let _alone = begin();
+    let (folder, mut server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    let pid = server.pid().to_string();
+    let mut running = start(&mut tracer(["record", "-p", &pid, "--duration", "60s", "-o", text(&output)]));
+    until_traced(&mut running);
+    let begun = Instant::now();
+    traffic_while(server.port, || begun.elapsed() < Duration::from_secs(1));
+    server.kill();
+    let said = running.said();
+    assert!(begun.elapsed() < Duration::from_secs(30), "it waited on");
+    assert!(said.code == 0 || said.code == 3, "{said:#?}");
+    assert!(said.unwrapped().contains("the target exited"), "{said:#?}");
+    assert!(said.stdout.contains("largest phase"), "{said:#?}");
+    assert_eq!(run(["report", text(&output)]).stdout, said.stdout);
+}
+
+#[test]
+fn servers_and_recordings_belong_to_who_called_sudo() {
+    let _alone = begin();
+    let folder = folder();
+    // Nobody must be able to reach the program: the build folder may be closed to others.
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("tracer");
+    fs::copy(binary(), &program).expect("the program can be copied");
+    let output = folder.path().join("it");
+    let port = free_port().to_string();
+    let url = format!("http://127.0.0.1:{port}/");
+    let mut command = tracer(["record", "--url", &url, "--duration", "2s", "-o", text(&output)]);
+    command.args(["--", text(&program), "serve", "--port", &port]).current_dir(folder.path());
+    let nobody = NOBODY.to_string();
+    let mut running = start(command.env("SUDO_UID", &nobody).env("SUDO_GID", &nobody));
+    let pattern = format!("{} serve --port {port}", text(&program));
+    until("the server runs as nobody", || {
+        assert!(running.runs());
+        let started = processes_with(&pattern).into_iter();
+        let uids: Vec<_> =
+            started.filter_map(|pid| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())).collect();
+        // Between fork and exec the command line is tracer's own, which holds the pattern too.
+        uids.contains(&NOBODY)
+    });
+    running.said().assert_held();
+    for path in [output.clone(), output.join("run.json"), output.join("requests.parquet")] {
+        let owner = fs::metadata(&path).unwrap();
+        assert_eq!((owner.uid(), owner.gid()), (NOBODY, NOBODY), "{}", path.display());
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port can be had");
+    listener.local_addr().expect("it has an address").port()
+}
