@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod bench;
 mod build_ebpf;
 mod command;
 mod lint;
@@ -17,6 +18,8 @@ mod test;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// Measure what tracer itself costs, against its goals (as root)
+    Bench(bench::Args),
     /// Build the BPF object from source, or check that the committed one is what the source gives
     BuildEbpf(build_ebpf::Args),
     /// Check formatting and run clippy over all crates, the BPF one too; any remark fails
@@ -43,6 +46,7 @@ impl Verdict {
 
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
+        Task::Bench(args) => bench::run_task(&args),
         Task::BuildEbpf(args) => build_ebpf::run_task(&args),
         Task::Lint => lint::run_task(),
         Task::Setup(args) => setup::run_task(&args),

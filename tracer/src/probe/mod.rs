@@ -71,19 +71,9 @@ impl Probes {
     pub fn load(options: &Options) -> Result<Self> {
         let types = KernelTypes::of_running_kernel()?;
         let hooks = wanted_hooks(&types, &options.details)?;
-        let offsets = types.offsets()?;
-        let btf = Btf::from_sys_fs().context("cannot read the kernel's type information")?;
+        let btf = kernel_btf()?;
         let connections = options.max_connections;
-        let mut bpf = EbpfLoader::new()
-            .btf(Some(&btf))
-            .override_global("OFFSETS", &offsets, true)
-            .map_max_entries("CONNECTIONS", connections)
-            .map_max_entries("FREE_CONNECTIONS", connections)
-            .map_max_entries("SOCKETS", connections)
-            .map_max_entries("FDS", connections.saturating_mul(4))
-            .map_max_entries("RECORDS", options.ring_bytes)
-            .load(OBJECT)
-            .map_err(|error| not_loaded(error.into()))?;
+        let mut bpf = load_object(options, &types, &btf)?;
         for hook in &hooks {
             program(&mut bpf, hook.name)?
                 .load(hook.name, &btf)
@@ -202,6 +192,25 @@ impl Probes {
             .collect()
     }
 
+    /// Run time of a program that does nothing, on the same event as the syscall hooks, for as long as `meanwhile`
+    /// takes: what the kernel's statistics show of themselves. Zero unless the kernel keeps them.
+    pub fn measure_empty(meanwhile: impl FnOnce()) -> Result<ProgramRuns> {
+        const NAME: &str = "empty";
+        let btf = kernel_btf()?;
+        let options = Options { max_connections: 2, ..Options::default() };
+        let mut bpf = load_object(&options, &KernelTypes::of_running_kernel()?, &btf)?;
+        let empty = program(&mut bpf, NAME)?;
+        empty.load("sys_enter", &btf).map_err(|error| not_loaded(program_error(NAME, &error)))?;
+        empty.attach().map_err(|error| program_error(NAME, &error))?;
+        meanwhile();
+        let info = empty.info()?;
+        Ok(ProgramRuns {
+            name: NAME.to_owned(),
+            run_ns: info.run_time().as_nanos() as u64,
+            runs: info.run_count(),
+        })
+    }
+
     /// Bytes of kernel memory the maps take, as the kernel counts them (`memlock` in the map's fdinfo).
     pub fn map_bytes(&self) -> u64 {
         self.bpf.maps().filter_map(|(_, map)| map_memory_bytes(map)).sum()
@@ -223,6 +232,25 @@ impl Probes {
     fn map_mut(&mut self, name: &str) -> Result<&mut aya::maps::Map> {
         self.bpf.map_mut(name).ok_or_else(|| anyhow!("the BPF object has no map {name}"))
     }
+}
+
+fn kernel_btf() -> Result<Btf> {
+    Btf::from_sys_fs().context("cannot read the kernel's type information")
+}
+
+/// The object with its maps; no program is in the kernel yet.
+fn load_object(options: &Options, types: &KernelTypes, btf: &Btf) -> Result<Ebpf> {
+    let connections = options.max_connections;
+    EbpfLoader::new()
+        .btf(Some(btf))
+        .override_global("OFFSETS", &types.offsets()?, true)
+        .map_max_entries("CONNECTIONS", connections)
+        .map_max_entries("FREE_CONNECTIONS", connections)
+        .map_max_entries("SOCKETS", connections)
+        .map_max_entries("FDS", connections.saturating_mul(4))
+        .map_max_entries("RECORDS", options.ring_bytes)
+        .load(OBJECT)
+        .map_err(|error| not_loaded(error.into()))
 }
 
 /// The required hooks and those of the details asked for; a missing one is one clear sentence.
