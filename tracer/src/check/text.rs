@@ -7,15 +7,19 @@ use crate::report::{Page, counted, thousands};
 /// The verdict as text of at most 100 columns.
 pub fn text(verdict: &Verdict) -> String {
     let mut page = Page::default();
+    if let Some(reason) = &verdict.no_verdict {
+        page.line(0, &format!("no verdict: {reason}"));
+    }
     for finding in &verdict.findings {
-        let outcome = if finding.held { "held" } else { "BROKEN" };
+        let outcome = match (finding.held, &verdict.no_verdict) {
+            (true, None) => "held",
+            (true, Some(_)) => "would hold",
+            (false, _) => "BROKEN",
+        };
         page.line(0, &format!("{outcome}: {}: {}", finding.promise, finding.says));
         if let Some(sample) = &finding.sample {
             show(&mut page, sample);
         }
-    }
-    if let Some(reason) = &verdict.no_verdict {
-        page.line(0, &format!("no verdict: {reason}"));
     }
     page.into_text()
 }

@@ -88,10 +88,9 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn run(&self) -> Result<Outcome> {
-        let mut run = new_run(&self.server.name, &self.request.name);
+        let mut run = new_run(&self.server.name, &self.request.name, self.options.keeps_query);
         run.server_cpus = as_u32(&self.placement.server);
         run.client_cpus = as_u32(&self.placement.client);
-        run.keeps_query = self.options.keeps_query;
         run.notes.extend(self.placement.note());
         let writer = self.options.output.map(Writer::create).transpose()?;
         let mut gather =

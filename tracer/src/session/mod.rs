@@ -47,14 +47,16 @@ impl Sink for Gather {
 }
 
 /// A run with nothing but where and when.
-fn new_run(name: &str, workload: &str) -> Run {
+fn new_run(name: &str, workload: &str, keeps_query: bool) -> Run {
+    let command = std::env::args().map(|word| if keeps_query { word } else { without_query(&word) });
     Run {
+        keeps_query,
         schema_version: SCHEMA_VERSION,
         tracer_version: env!("CARGO_PKG_VERSION").to_owned(),
         name: name.to_owned(),
         workload: workload.to_owned(),
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        command: std::env::args().collect(),
+        command: command.collect(),
         environment: fingerprint(),
         ..Run::default()
     }
@@ -93,5 +95,25 @@ fn plan(
         connections: connections as usize,
         timeout: scenario.timeout,
         core,
+    }
+}
+
+/// A URL of the command line without its query string, which may hold secrets; any other word as it is.
+fn without_query(word: &str) -> String {
+    match word.split_once('?') {
+        Some((url, _)) if url.contains("://") => url.to_owned(),
+        _ => word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_urls_lose_their_query() {
+        assert_eq!(without_query("http://127.0.0.1:1/a?token=x"), "http://127.0.0.1:1/a");
+        assert_eq!(without_query("--url=http://127.0.0.1:1/?x"), "--url=http://127.0.0.1:1/");
+        assert_eq!(without_query("what?"), "what?");
     }
 }

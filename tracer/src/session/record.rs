@@ -127,8 +127,8 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     let placement = placement()?;
     let writer = options.output.as_deref().map(Writer::create).transpose()?;
     let mut recorded = Recorded::find(&options, &placement)?;
-    let mut run = new_run(&recorded.name, &workload(options.load.as_ref()));
-    run.keeps_query = options.keeps_query;
+    let mut run =
+        new_run(&recorded.name, &workload(options.load.as_ref(), options.keeps_query), options.keeps_query);
     if let Some(&core) = placement.client.first() {
         pin_current_thread(core)?;
         run.client_cpus = placement.client.iter().map(|&cpu| cpu as u32).collect();
@@ -269,8 +269,11 @@ fn name_of(command: &[String]) -> String {
     program.rsplit('/').next().unwrap_or(program).to_owned()
 }
 
-fn workload(load: Option<&Load>) -> String {
-    load.map_or_else(|| "(traffic of others)".to_owned(), |load| format!("GET {}", load.url.path))
+fn workload(load: Option<&Load>, keeps_query: bool) -> String {
+    let Some(load) = load else { return "(traffic of others)".to_owned() };
+    let path = &load.url.path;
+    let shown = if keeps_query { path.as_str() } else { path.split('?').next().unwrap_or(path) };
+    format!("GET {shown}")
 }
 
 fn ports(roots: &[u32], load: Option<&Load>) -> Vec<u16> {
