@@ -36,7 +36,8 @@ pub struct Connection {
     /// Unsent response bytes end here; `drains` is 1 while they are awaited.
     pub drain_sequence: u32,
     pub drains: u32,
-    pub reserved: u32,
+    /// `write_seq` after the last write, when all of it was delivered inside the call; zero: not known.
+    pub delivered_sequence: u32,
 }
 
 #[repr(C)]
@@ -134,7 +135,7 @@ pub fn create(sock: u64, ports: Ports, established_ns: u64) -> Option<(u32, &'st
         peer_closed: 0,
         drain_sequence: 0,
         drains: 0,
-        reserved: 0,
+        delivered_sequence: 0,
     };
     // BPF_NOEXIST: another CPU may have been first.
     if SOCKETS.insert(sock, slot, 1).is_err() {

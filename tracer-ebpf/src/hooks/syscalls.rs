@@ -9,7 +9,7 @@ use tracer_common::{
 };
 
 use crate::{
-    connections::{self, Found},
+    connections::{self, Connection, Found},
     counters,
     emit::{self, Edge},
     kernel::{self, FoundSock, now_ns},
@@ -207,8 +207,9 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
         return;
     }
     connection.sequence += 1;
-    let (write_sequence, sent_sequence) = FoundSock(write.sock as *const u8).send_sequences();
-    let unsent = write_sequence.wrapping_sub(sent_sequence);
+    let (write_sequence, unsent) = sequences_after(connection, &write, result);
+    let whole = write.delivered_ns != 0 && write.delivered_sequence == write_sequence;
+    connection.delivered_sequence = if whole { write_sequence } else { 0 };
     if unsent != 0 && result > 0 {
         connection.drain_sequence = write_sequence;
         connection.drains = 1;
@@ -218,7 +219,6 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
         return;
     };
     edge.connection(connection.id, connection.sequence, connection.local_port, connection.remote_port);
-    let whole = write.delivered_ns != 0 && write.delivered_sequence == write_sequence;
     edge.delivery(
         write_sequence,
         unsent,
@@ -226,6 +226,22 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
         if whole { write.delivered_cpu_ns } else { 0 },
     );
     edge.finish(if buffer == 0 { edge_flags::NO_BUFFER } else { 0 }, iovecs, buffer, bytes);
+}
+
+/// `(write_seq, unsent bytes)` after a write. When everything before it was delivered, and the peer has taken exactly
+/// its bytes since, nothing can be unsent: then the socket is not read.
+#[inline(always)]
+fn sequences_after(connection: &Connection, write: &threads::Write, result: i64) -> (u32, u32) {
+    let expected = connection.delivered_sequence.wrapping_add(result as u32);
+    if connection.delivered_sequence != 0
+        && result > 0
+        && write.delivered_ns != 0
+        && write.delivered_sequence == expected
+    {
+        return (expected, 0);
+    }
+    let (write_sequence, sent_sequence) = FoundSock(write.sock as *const u8).send_sequences();
+    (write_sequence, write_sequence.wrapping_sub(sent_sequence))
 }
 
 #[inline(always)]
