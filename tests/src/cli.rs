@@ -12,7 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    thread::{CpuSet, sched_setaffinity},
+};
+use tracer::target::cores;
 
 /// Longest wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -255,7 +259,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it on a free port, and returns when it listens.
+    /// Starts it on a free port, off the CPU of the driver, and returns when it listens.
     #[track_caller]
     pub fn start() -> Self {
         let mut child = tracer(["serve", "--port", "0"])
@@ -266,6 +270,10 @@ impl Server {
         let stdout = child.stdout.take().expect("it is piped");
         BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
         let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
+        let pid = Pid::from_raw(child.id() as i32);
+        let mut cpus = CpuSet::new();
+        cpus.set(*cores::allowed().expect("the CPUs can be read").last().expect("there is one"));
+        sched_setaffinity(pid, &cpus).expect("a child can be pinned");
         Self { child, port: port.unwrap_or_else(|| panic!("no port in {line:?}")) }
     }
 
