@@ -212,16 +212,26 @@ impl Measured {
         if enough {
             ratio = line(&format!("  {} of them saturated", saturated.len()), &saturated)?;
         }
-        line(&format!("nothing, {} pairs", self.control.len()), &self.control)?;
+        let control = line(&format!("nothing, {} pairs", self.control.len()), &self.control)?;
         let strace_us = median_of(self.strace.iter().map(|pair| pair.on.us - pair.off.us).collect());
         let strace_ratio = median_of(self.strace.iter().map(|pair| pair.on.us / pair.off.us).collect());
         println!(
             "  {:<28} {strace_ratio:<26.3} {strace_us:+.2}",
             format!("strace -c -f, {STRACE_PAIRS} pairs")
         );
-        let reached = ratio.middle <= limit;
         let pairs = if enough { "saturated pairs" } else { "all pairs, too few of them saturated" };
-        println!("  {} ({pairs})", goal(&format!("ratio at most {limit:.2}"), reached));
+        if control.low > 1.0 || control.high < 1.0 {
+            println!(
+                "  goal ratio at most {limit:.2}: withheld, for nothing against nothing shows a difference"
+            );
+            return Ok(false);
+        }
+        if ratio.low <= limit && limit < ratio.high {
+            println!("  goal ratio at most {limit:.2}: undecided from {pairs}, its interval holds the goal");
+            return Ok(false);
+        }
+        let reached = ratio.middle <= limit;
+        println!("  {}, from {pairs}", goal(&format!("ratio at most {limit:.2}"), reached));
         Ok(reached)
     }
 }
