@@ -31,7 +31,7 @@ pub struct Thread {
     pub runnable_since_ns: u64,
     /// The kernel's own account of waits, as of the thread's last switch.
     pub run_delay_ns: u64,
-    /// The kernel's own account of running when the thread last took a CPU.
+    /// The kernel's own account of running, as of the thread's last switch.
     pub exec_ns: u64,
     /// The CPU it last took.
     pub cpu: u32,
@@ -179,6 +179,10 @@ impl Thread {
             since_ns = self.runnable_since_ns + waited_ns;
             self.clock.run_queue_ns += waited_ns;
             counters::add(Counter::RunQueueNs, waited_ns);
+        } else {
+            // Not even its wake-up was seen: the kernel's account of its running is up to date as of the last tick.
+            let ran_ns = task.exec_ns().wrapping_sub(self.exec_ns);
+            since_ns -= if ran_ns < now_ns { ran_ns } else { 0 };
         }
         self.left_unseen = 0;
         self.runnable_since_ns = 0;

@@ -28,6 +28,7 @@ pub fn switched(ctx: &BtfTracePointContext) {
         let state: u32 = ctx.arg(3);
         if let Some(thread) = threads::at(slot) {
             thread.run_delay_ns = previous.run_delay_ns();
+            thread.exec_ns = previous.exec_ns();
             leave_cpu(thread, preempted & 1 == 1 || state == 0);
             if state & TASK_DEAD != 0 {
                 threads::forget(thread.tid, slot);

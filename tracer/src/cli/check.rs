@@ -59,6 +59,7 @@ fn positive(text: &str) -> Result<f64, String> {
 /// Runs `check`.
 pub fn run(arguments: &Arguments) -> Result<Status> {
     let promises = arguments.promises()?;
+    arguments.refuse_what_would_be_ignored()?;
     let verdicts = match &arguments.subject {
         None => vec![arguments.live(promises)?],
         Some(path) if path.is_dir() => vec![recorded(path, promises)?],
@@ -117,6 +118,21 @@ impl Arguments {
             );
         }
         Ok(promises)
+    }
+
+    /// A recording or scenario brings its own servers and load.
+    fn refuse_what_would_be_ignored(&self) -> Result<()> {
+        let Some(subject) = &self.subject else { return Ok(()) };
+        if !self.live.pids.is_empty() || self.live.url.is_some() || !self.live.command.is_empty() {
+            bail!(
+                "{} is checked by itself; leave out -p, --url and the command, or leave it out and check the live server",
+                subject.display()
+            );
+        }
+        if subject.is_dir() && self.live.duration.is_some() {
+            bail!("{} is a recording, whose length is fixed; leave out --duration", subject.display());
+        }
+        Ok(())
     }
 
     fn live(&self, promises: Vec<Promise>) -> Result<Verdict> {

@@ -7,8 +7,8 @@ use super::model::*;
 use super::{counted, percent, thousands, us};
 use crate::recording::{Percentiles, Phase, Run, ThreadStates, syscall_name};
 use crate::stats::{
-    self, CpuPerRequest, Distribution, Spread, Summary, Writes, answered_requests, disagree_beyond_steal,
-    rounds, traced_cpu_per_request_ns,
+    self, CpuPerRequest, Distribution, Spread, Summary, Writes, accounts_disagree, answered_requests, rounds,
+    traced_cpu_per_request_ns,
 };
 
 /// The row of a run; `single` is the same server at one connection.
@@ -257,18 +257,19 @@ fn most_first(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> Vec<Nam
 
 fn conservation(run: &Run) -> Vec<ConservationLine> {
     let accounts = &run.conservation;
-    let stolen_ns = accounts.stolen_ns;
-    let line = |what, traced_ns: u64, kernel_ns: u64| ConservationLine {
+    let (cpu_disagrees, run_queue_disagrees) = accounts_disagree(accounts);
+    let line = |what, traced_ns: u64, kernel_ns: u64, disagrees: bool| ConservationLine {
         what,
         traced_ns,
         kernel_ns,
-        stolen_ns,
+        stolen_ns: accounts.stolen_ns,
         difference: (kernel_ns > 0).then(|| (traced_ns as f64 - kernel_ns as f64) / kernel_ns as f64),
-        held: !disagree_beyond_steal(traced_ns, kernel_ns, stolen_ns),
+        held: !disagrees,
     };
+    let (cpu, run_queue) = ("CPU: sched_switch, schedstat", "run queue: hooks, run_delay");
     vec![
-        line("CPU: sched_switch, schedstat", accounts.traced_cpu_ns, accounts.schedstat_cpu_ns),
-        line("run queue: hooks, run_delay", accounts.traced_run_queue_ns, accounts.schedstat_run_delay_ns),
+        line(cpu, accounts.traced_cpu_ns, accounts.schedstat_cpu_ns, cpu_disagrees),
+        line(run_queue, accounts.traced_run_queue_ns, accounts.schedstat_run_delay_ns, run_queue_disagrees),
     ]
 }
 

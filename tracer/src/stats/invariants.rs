@@ -1,6 +1,6 @@
 //! The promises every number rests on: closure, conservation, the ledger, no negative difference.
 
-use crate::recording::{Phase, Request, Run};
+use crate::recording::{Conservation, Phase, Request, Run};
 
 /// Outside accounts may differ by this share ...
 const CONSERVATION_SHARE: f64 = 0.005;
@@ -53,7 +53,7 @@ impl Invariants {
     pub fn violated(&self, run: &Run) -> Vec<String> {
         let ledger = &run.ledger;
         let conservation = &run.conservation;
-        let apart = |ours_ns, theirs_ns| disagree_beyond_steal(ours_ns, theirs_ns, conservation.stolen_ns);
+        let (cpu_disagrees, run_queue_disagrees) = accounts_disagree(conservation);
         let charged_too_much = conservation.charged_cpu_ns > conservation.traced_cpu_ns
             && disagree(conservation.charged_cpu_ns, conservation.traced_cpu_ns);
         [
@@ -69,14 +69,14 @@ impl Invariants {
                 .unexplained()
                 .filter(|&unexplained| unexplained != 0)
                 .map(|unexplained| format!("ledger: requests that are unexplained: {unexplained}")),
-            apart(conservation.traced_cpu_ns, conservation.schedstat_cpu_ns).then(|| {
+            cpu_disagrees.then(|| {
                 format!(
                     "conservation: sched_switch saw {} of CPU, schedstat {}",
                     ms(conservation.traced_cpu_ns),
                     ms(conservation.schedstat_cpu_ns)
                 )
             }),
-            apart(conservation.traced_run_queue_ns, conservation.schedstat_run_delay_ns).then(|| {
+            run_queue_disagrees.then(|| {
                 format!(
                     "conservation: the hooks saw {} of run queue, run_delay is {}",
                     ms(conservation.traced_run_queue_ns),
@@ -102,16 +102,34 @@ fn ms(ns: u64) -> String {
 }
 
 /// Two accounts of the same thing differ by more than the promise allows.
-pub(crate) fn disagree(ours_ns: u64, theirs_ns: u64) -> bool {
+fn disagree(ours_ns: u64, theirs_ns: u64) -> bool {
     let difference_ns = ours_ns.abs_diff(theirs_ns);
     difference_ns > CONSERVATION_SLACK_NS && difference_ns as f64 > theirs_ns as f64 * CONSERVATION_SHARE
 }
 
 /// The same where the hypervisor took time from this machine: the kernel moves stolen time between its accounts of a
 /// task (off its CPU time), ours are plain differences of one clock. As much as was stolen is explained by it.
-pub(crate) fn disagree_beyond_steal(ours_ns: u64, theirs_ns: u64, stolen_ns: u64) -> bool {
+pub(super) fn disagree_beyond_steal(ours_ns: u64, theirs_ns: u64, stolen_ns: u64) -> bool {
     let explained = stolen_ns > 0 && ours_ns.abs_diff(theirs_ns) <= stolen_ns + STEAL_RESOLUTION_NS;
     disagree(ours_ns, theirs_ns) && !explained
+}
+
+/// Whether the target's `(CPU, run-queue)` accounts disagree with the kernel's.
+///
+/// When a wake-up preempts the running task, the kernel does not read its clock again at the switch that follows
+/// (`rq_clock_skip_update` in `wakeup_preempt`, kernel/sched/core.c): what the task ran in between goes to its
+/// run_delay. So ours may show more CPU and as much less run queue; the other way round it is a switch we missed.
+pub(crate) fn accounts_disagree(accounts: &Conservation) -> (bool, bool) {
+    let apart = |ours_ns, theirs_ns| disagree_beyond_steal(ours_ns, theirs_ns, accounts.stolen_ns);
+    let cpu = apart(accounts.traced_cpu_ns, accounts.schedstat_cpu_ns);
+    let run_queue = apart(accounts.traced_run_queue_ns, accounts.schedstat_run_delay_ns);
+    let skipped_clock = accounts.traced_cpu_ns >= accounts.schedstat_cpu_ns
+        && accounts.traced_run_queue_ns <= accounts.schedstat_run_delay_ns
+        && !apart(
+            accounts.traced_cpu_ns + accounts.traced_run_queue_ns,
+            accounts.schedstat_cpu_ns + accounts.schedstat_run_delay_ns,
+        );
+    (cpu && !skipped_clock, run_queue && !skipped_clock)
 }
 
 fn violation(request: &Request) -> Option<String> {

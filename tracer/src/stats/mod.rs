@@ -12,6 +12,6 @@ pub use headline::{
 };
 pub(crate) use headline::{rounds, traced_cpu_per_request_ns};
 pub use invariants::Invariants;
-pub(crate) use invariants::disagree_beyond_steal;
+pub(crate) use invariants::accounts_disagree;
 pub use summary::{ClientTerm, OTHER_ROUTES, PhaseSummary, ROUTES_KEPT, Summary};
 pub use writes::{CallTotals, MOST_WRITES_COUNTED, OneWrite, Writes};

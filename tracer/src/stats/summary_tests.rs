@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::recording::{ClientTimes, Conservation, Ledger, Run, WriteCall};
-use crate::stats::{CallTotals, disagree_beyond_steal};
+use crate::stats::CallTotals;
+use crate::stats::invariants::{accounts_disagree, disagree_beyond_steal};
 
 const WRITEV: u16 = 20;
 const WRITE: u16 = 1;
@@ -111,7 +112,7 @@ fn violated_promises_of_a_run_are_told() {
     let conservation = Conservation {
         traced_cpu_ns: 1_006_000_000,
         schedstat_cpu_ns: 1_000_000_000,
-        traced_run_queue_ns: 0,
+        traced_run_queue_ns: 6_000_000,
         schedstat_run_delay_ns: 3_000_000,
         charged_cpu_ns: 2_000_000_000,
         stolen_ns: 0,
@@ -121,7 +122,7 @@ fn violated_promises_of_a_run_are_told() {
         negative differences: 2 (queue -3 ns)
         ledger: requests that are unexplained: 2
         conservation: sched_switch saw 1006.000 ms of CPU, schedstat 1000.000 ms
-        conservation: the hooks saw 0.000 ms of run queue, run_delay is 3.000 ms
+        conservation: the hooks saw 6.000 ms of run queue, run_delay is 3.000 ms
         conservation: 2000.000 ms of CPU were charged to requests, the server used 1006.000 ms
         ");
 }
@@ -148,4 +149,18 @@ fn stolen_time_explains_as_much_as_was_stolen() {
     assert!(!disagree_beyond_steal(1_012_000_000, theirs_ns, 10_000_000));
     assert!(disagree_beyond_steal(1_050_000_000, theirs_ns, 10_000_000));
     assert!(disagree_beyond_steal(930_000_000, theirs_ns, 40_000_000));
+}
+
+#[test]
+fn a_clock_the_kernel_skips_moves_cpu_to_run_delay_and_never_back() {
+    let accounts = |traced_cpu_ns, traced_run_queue_ns| Conservation {
+        traced_cpu_ns,
+        schedstat_cpu_ns: 372_500_000,
+        traced_run_queue_ns,
+        schedstat_run_delay_ns: 464_700_000,
+        ..Conservation::default()
+    };
+    assert_eq!(accounts_disagree(&accounts(379_200_000, 458_400_000)), (false, false));
+    assert_eq!(accounts_disagree(&accounts(342_500_000, 494_700_000)), (true, true));
+    assert_eq!(accounts_disagree(&accounts(379_200_000, 464_700_000)), (true, false));
 }
