@@ -16,6 +16,8 @@ pub fn forked(ctx: &BtfTracePointContext) {
     if child != parent {
         processes::add(child);
         emit::process(RecordKind::Fork, child, parent);
+        #[cfg(feature = "log")]
+        aya_log_ebpf::info!(ctx, "process {} forked {}", parent, child);
     }
 }
 
@@ -42,5 +44,7 @@ pub fn exited(ctx: &BtfTracePointContext) {
     if processes::contains(tgid) && task.live_threads() == 0 {
         processes::remove(tgid);
         emit::process(RecordKind::Exit, task.tid(), tgid);
+        #[cfg(feature = "log")]
+        aya_log_ebpf::info!(ctx, "process {} ended", tgid);
     }
 }

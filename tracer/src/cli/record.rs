@@ -39,7 +39,8 @@ pub struct SubjectArguments {
     /// How long, such as 2s; without it, until Ctrl-C or the end of the target
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Command to start and trace from its first instruction; it gets the URL's port in PORT
+    /// Command to start and trace: from its first instruction, or with --url once it answers there; it gets a free
+    /// port, or the URL's, in PORT
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }

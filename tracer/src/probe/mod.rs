@@ -2,6 +2,8 @@
 
 mod btf;
 pub mod hooks;
+#[cfg(feature = "bpf-log")]
+mod log;
 pub mod offsets;
 pub mod reader;
 
@@ -64,6 +66,8 @@ pub struct Probes {
     bpf: Ebpf,
     hooks: Vec<&'static Hook>,
     links: Vec<(&'static str, BtfTracePointLinkId)>,
+    #[cfg(feature = "bpf-log")]
+    log: aya_log::EbpfLogger<log::Stderr>,
 }
 
 impl Probes {
@@ -79,7 +83,13 @@ impl Probes {
                 .load(hook.name, &btf)
                 .map_err(|error| not_loaded(program_error(hook.name, &error)))?;
         }
-        let mut probes = Self { bpf, hooks, links: Vec::new() };
+        let mut probes = Self {
+            #[cfg(feature = "bpf-log")]
+            log: log::of(&mut bpf)?,
+            bpf,
+            hooks,
+            links: Vec::new(),
+        };
         probes.fill_free_slots("FREE_CONNECTIONS", connections)?;
         probes.fill_free_slots("FREE_THREADS", MAX_THREADS)?;
         Ok(probes)
@@ -101,6 +111,8 @@ impl Probes {
         while let Some((name, link)) = self.links.pop() {
             program(&mut self.bpf, name)?.detach(link).map_err(|error| program_error(name, &error))?;
         }
+        #[cfg(feature = "bpf-log")]
+        self.log.flush();
         Ok(())
     }
 

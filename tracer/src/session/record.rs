@@ -149,6 +149,7 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     };
     let gather = Gather { writer, checker: options.checker, ..Gather::default() };
     let window = Window::open(&settings, gather)?;
+    recorded.run_traced(options.load.as_ref())?;
     progress.say(format!("recording {}; Ctrl-C ends it with the result so far", recorded.name));
 
     let mut account = CpuAccount::new(&roots);
@@ -224,15 +225,24 @@ impl Recorded {
         }
     }
 
-    /// Lets a started command run and, when we drive it, waits until it answers.
+    /// With our load: lets a started command run until it answers. Without, it waits for the window to open, so that
+    /// it is traced from its first instruction.
     fn begin(&mut self, load: Option<&Load>, progress: &Progress) -> Result<()> {
         let Some((target, server)) = &mut self.started else { return Ok(()) };
-        target.release()?;
         if load.is_some() {
+            target.release()?;
             progress.say(format!("waiting for {}", self.name));
             target.wait_ready(&server.ready, server.ready_timeout)?;
         }
         Ok(())
+    }
+
+    /// Lets a command run that waits for the window.
+    fn run_traced(&mut self, load: Option<&Load>) -> Result<()> {
+        match &mut self.started {
+            Some((target, _)) if load.is_none() => target.release(),
+            _ => Ok(()),
+        }
     }
 
     fn roots(&self) -> Vec<u32> {
