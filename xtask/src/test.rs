@@ -20,8 +20,6 @@ use crate::{
 
 /// Reads Parquet in one of the tests, as a user's analysis would.
 const DUCKDB: &str = "duckdb==2.0.1";
-/// The crate of end-to-end tests.
-const END_TO_END: &str = "tracer-tests";
 
 /// Options of `test`.
 #[derive(clap::Args)]
@@ -44,7 +42,7 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
     let tools = timed("set-up", set_up)?;
     let unit = timed("unit and property tests", || unit(args))?;
     timed("tracer, release", || {
-        run(cargo().args(["build", "--release", "-p", "tracer"]).current_dir(workspace()))
+        run(cargo().args(["build", "--release", "--workspace", "--bins"]).current_dir(workspace()))
     })?;
     let end_to_end = timed("end-to-end tests", || end_to_end(args, &tools, as_root))?;
     Ok(Verdict::of_all([unit, end_to_end]))
@@ -52,7 +50,7 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
 
 fn unit(args: &Args) -> Result<bool> {
     let mut command = tests();
-    succeeds(command.args(["--workspace", "--exclude", END_TO_END, "--"]).args(&args.harness))
+    succeeds(command.args(["--workspace", "--lib", "--bins", "--"]).args(&args.harness))
 }
 
 /// One test at a time: each measures, and would disturb another.
@@ -67,7 +65,8 @@ fn end_to_end(args: &Args, tools: &Path, mut runner: Vec<String>) -> Result<bool
             .arg("--config")
             .arg(format!("target.'cfg(all())'.runner={}", serde_json::to_string(&runner)?));
     }
-    succeeds(command.args(["-p", END_TO_END, "--", "--test-threads=1"]).args(&args.harness))
+    // Everywhere the whole workspace: another selection of packages has other features, and is built anew.
+    succeeds(command.args(["--workspace", "--test", "*", "--", "--test-threads=1"]).args(&args.harness))
 }
 
 fn tests() -> Command {
