@@ -1,0 +1,96 @@
+//! What a traced window must account for: its requests, and the target's CPU and run-queue time.
+
+use serde::{Deserialize, Serialize};
+
+/// Where every request went: sent = traced + lost by cause + unexplained.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Requests the driver sent and got answered; `None` without our driver.
+    pub sent: Option<u64>,
+    /// Requests traced in full.
+    pub traced: u64,
+    /// Requests begun before attach or unanswered at detach.
+    pub mid_flight: u64,
+    /// Requests spoiled by a record the full ring refused.
+    pub lost_ring_full: u64,
+    /// Requests on connections for which no slot was left.
+    pub lost_connections_full: u64,
+    /// Edges that fit no request (a write before any read, say), by number.
+    pub unmatched_edges: u64,
+    /// Negative differences met: each is a defect.
+    pub defects: u64,
+    /// Example of a defect.
+    pub defect_example: Option<String>,
+    /// Requests with an inferred edge, among the traced.
+    pub inferred: u64,
+    /// Every kernel-side counter by name (see `tracer_common::counters::Counter`).
+    pub kernel_counters: Vec<(String, u64)>,
+}
+
+impl Ledger {
+    /// Adds the ledger of another window.
+    pub fn merge(&mut self, other: &Self) {
+        self.sent = match (self.sent, other.sent) {
+            (Some(a), Some(b)) => Some(a + b),
+            (one, other) => one.or(other),
+        };
+        self.traced += other.traced;
+        self.mid_flight += other.mid_flight;
+        self.lost_ring_full += other.lost_ring_full;
+        self.lost_connections_full += other.lost_connections_full;
+        self.unmatched_edges += other.unmatched_edges;
+        self.defects += other.defects;
+        self.defect_example = self.defect_example.take().or_else(|| other.defect_example.clone());
+        self.inferred += other.inferred;
+        for (name, count) in &other.kernel_counters {
+            match self.kernel_counters.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += count,
+                None => self.kernel_counters.push((name.clone(), *count)),
+            }
+        }
+    }
+
+    /// sent - traced - every counted cause; must be zero. `None` without our driver.
+    pub fn unexplained(&self) -> Option<i64> {
+        let explained = self.traced + self.mid_flight + self.lost_ring_full + self.lost_connections_full;
+        self.sent.map(|sent| sent as i64 - explained as i64)
+    }
+
+    /// Lost requests over all requests, 0..=1.
+    pub fn loss_share(&self) -> f64 {
+        let lost =
+            self.lost_ring_full + self.lost_connections_full + self.unexplained().unwrap_or(0).unsigned_abs();
+        let all = self.sent.unwrap_or(self.traced + lost).max(1);
+        lost as f64 / all as f64
+    }
+}
+
+/// The target's own accounts over the traced window, from the scheduler hooks and from /proc.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conservation {
+    /// On-CPU nanoseconds by `sched_switch`.
+    pub traced_cpu_ns: u64,
+    /// On-CPU nanoseconds by /proc/PID/task/*/schedstat.
+    pub schedstat_cpu_ns: u64,
+    /// Run-queue nanoseconds by our hooks.
+    pub traced_run_queue_ns: u64,
+    /// run_delay by /proc/PID/task/*/schedstat.
+    pub schedstat_run_delay_ns: u64,
+    /// On-CPU nanoseconds charged to requests.
+    pub charged_cpu_ns: u64,
+    /// Nanoseconds the hypervisor took from all CPUs meanwhile (`steal` of /proc/stat, in steps of 10 ms). The kernel
+    /// takes them off schedstat; a thread that is on a CPU meanwhile is on it all the same for `sched_switch`.
+    pub stolen_ns: u64,
+}
+
+impl Conservation {
+    /// Adds the accounts of another window.
+    pub fn merge(&mut self, other: &Self) {
+        self.traced_cpu_ns += other.traced_cpu_ns;
+        self.schedstat_cpu_ns += other.schedstat_cpu_ns;
+        self.traced_run_queue_ns += other.traced_run_queue_ns;
+        self.schedstat_run_delay_ns += other.schedstat_run_delay_ns;
+        self.charged_cpu_ns += other.charged_cpu_ns;
+        self.stolen_ns += other.stolen_ns;
+    }
+}
