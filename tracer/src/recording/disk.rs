@@ -1,8 +1,7 @@
 //! A recording on disk: a directory with `run.json` and `requests.parquet`. It appears whole or not at all.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::vec;
 
@@ -14,9 +13,9 @@ use parquet::basic::Compression;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use serde::Deserialize;
-use tempfile::TempDir;
 
 use super::columns::Columns;
+use super::nameless;
 use super::{Request, Run, SCHEMA_VERSION};
 
 const RUN_FILE: &str = "run.json";
@@ -28,12 +27,11 @@ const BATCH_ROWS: usize = 4096;
 /// Requests of one row group, which is held encoded until it is full.
 const ROW_GROUP_ROWS: usize = 64 * 1024;
 
-/// Writes a recording beside its place and moves it there when it is whole.
+/// Writes a recording: its file has no name until it is whole.
 ///
-/// Dropped without [`Writer::finish`], it leaves nothing behind.
+/// Without [`Writer::finish`], dropped or killed, it leaves nothing behind.
 pub struct Writer {
     path: PathBuf,
-    aside: TempDir,
     columns: Columns,
     schema: SchemaRef,
     parquet: ArrowWriter<File>,
@@ -44,18 +42,14 @@ impl Writer {
     /// Begins a recording that will stand at `path`, where nothing may be yet.
     pub fn create(path: &Path) -> Result<Self> {
         refuse_existing(path)?;
-        let aside = create_aside(path).with_context(|| {
+        let file = nameless::create(folder_of(path)).with_context(|| {
             format!("cannot write a recording at {}: choose another place with -o", path.display())
         })?;
         let columns = Columns::new();
         let schema = columns.schema();
-        let parquet = ArrowWriter::try_new(
-            File::create(aside.path().join(REQUESTS_FILE))?,
-            schema.clone(),
-            Some(properties()),
-        )?;
+        let parquet = ArrowWriter::try_new(file, schema.clone(), Some(properties()))?;
         let pending = Vec::with_capacity(BATCH_ROWS);
-        Ok(Self { path: path.to_owned(), aside, columns, schema, parquet, pending })
+        Ok(Self { path: path.to_owned(), columns, schema, parquet, pending })
     }
 
     /// Adds one request.
@@ -64,16 +58,25 @@ impl Writer {
         if self.pending.len() < BATCH_ROWS { Ok(()) } else { self.encode_pending() }
     }
 
-    /// Completes the recording and moves it into its place.
+    /// Completes the recording and puts it into its place.
     pub fn finish(mut self, run: &Run) -> Result<()> {
         self.encode_pending()?;
-        self.parquet.close().with_context(|| cannot_write(&self.path))?;
-        write_json(&self.aside.path().join(RUN_FILE), run).with_context(|| cannot_write(&self.path))?;
-        // Somebody may have put something there during the run. Renaming replaces an empty directory only.
-        refuse_existing(&self.path)?;
-        fs::rename(self.aside.path(), &self.path).with_context(|| cannot_write(&self.path))?;
-        let _moved_away = self.aside.keep();
-        Ok(())
+        let Self { path, parquet, .. } = self;
+        let placed = || -> Result<()> {
+            let requests = parquet.into_inner()?;
+            let json = nameless::create(folder_of(&path))?;
+            write_json(&json, run)?;
+            // Somebody may have put something there during the run. Renaming replaces an empty directory only.
+            refuse_existing(&path)?;
+            // From here on a few system calls: all that is left of the time in which a kill could leave a folder.
+            let aside = nameless::folder_beside(&path)?;
+            nameless::name(requests, &aside.path().join(REQUESTS_FILE))?;
+            nameless::name(json, &aside.path().join(RUN_FILE))?;
+            fs::rename(aside.path(), &path)?;
+            let _moved_away = aside.keep();
+            Ok(())
+        };
+        placed().with_context(|| cannot_write(&path))
     }
 
     fn encode_pending(&mut self) -> Result<()> {
@@ -103,18 +106,9 @@ fn refuse_existing(path: &Path) -> Result<()> {
     }
 }
 
-fn create_aside(path: &Path) -> io::Result<TempDir> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    tempfile::Builder::new()
-        .prefix(&format!(".{}.", name.to_string_lossy()))
-        .suffix(".partial")
-        // As `mkdir` would make it: the umask still applies.
-        .permissions(Permissions::from_mode(0o777))
-        .tempdir_in(parent)
+/// The folder in which `path` stands.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn properties() -> WriterProperties {
@@ -127,8 +121,8 @@ fn properties() -> WriterProperties {
         .build()
 }
 
-fn write_json(path: &Path, run: &Run) -> Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
+fn write_json(file: &File, run: &Run) -> Result<()> {
+    let mut file = BufWriter::new(file);
     serde_json::to_writer_pretty(&mut file, run)?;
     writeln!(file)?;
     Ok(file.flush()?)

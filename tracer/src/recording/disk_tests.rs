@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use tempfile::TempDir;
 
 use super::super::{ClientTimes, Grade, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
 use super::*;

@@ -7,6 +7,7 @@ mod column;
 pub mod columns;
 pub mod disk;
 mod ledger;
+mod nameless;
 mod phase;
 mod request;
 mod round;

@@ -7,6 +7,8 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 
 use anyhow::{Context, Result, anyhow};
@@ -181,7 +183,8 @@ fn set_errno(error: rustix::io::Errno) -> bool {
     true
 }
 
-/// A process that kills a process group when `tracer` ends without having dismissed it: by kill -9, say.
+/// A process that kills a process group and removes its folder when `tracer` ends without having dismissed it: by
+/// kill -9, say.
 ///
 /// PR_SET_PDEATHSIG would not do: it follows the thread that forked, is cleared by a change of user, and leaves
 /// grandchildren (nginx's worker) running.
@@ -191,14 +194,16 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Begins to guard against this group outliving `tracer`.
-    pub fn of(group: Pid) -> Result<Self> {
+    /// Begins to guard against this group and its temporary folder outliving `tracer`.
+    pub fn of(group: Pid, folder: &Path) -> Result<Self> {
         let failed = "cannot start the process that guards against leaving servers behind";
+        let folder = CString::new(folder.as_os_str().as_bytes()).context(failed)?;
+        let remove = [c"rm".as_ptr(), c"-rf".as_ptr(), c"--".as_ptr(), folder.as_ptr(), ptr::null()];
         let (line_read, line_write) = pipe_with(PipeFlags::CLOEXEC).context(failed)?;
         // SAFETY: the child keeps to async-signal-safe calls and never returns.
         let pid = match unsafe { libc::fork() } {
             // SAFETY: this is the freshly forked child.
-            0 => unsafe { guard(line_read.as_raw_fd(), group.as_raw_nonzero().get()) },
+            0 => unsafe { guard(line_read.as_raw_fd(), group.as_raw_nonzero().get(), &remove) },
             pid => {
                 Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error).context(failed)?
             }
@@ -229,7 +234,7 @@ impl Drop for Guardian {
 ///
 /// # Safety
 /// To be called in a freshly forked child only.
-unsafe fn guard(line: RawFd, group: libc::pid_t) -> ! {
+unsafe fn guard(line: RawFd, group: libc::pid_t, remove: &[*const libc::c_char]) -> ! {
     // SAFETY: plain system calls on descriptors and locals.
     unsafe {
         let mut all = std::mem::zeroed();
@@ -244,6 +249,7 @@ unsafe fn guard(line: RawFd, group: libc::pid_t) -> ! {
         while libc::read(0, (&raw mut byte).cast(), 1) < 0 && errno() == libc::EINTR {}
         if byte == 0 {
             libc::kill(-group, libc::SIGKILL);
+            libc::execve(c"/bin/rm".as_ptr(), remove.as_ptr(), [ptr::null()].as_ptr());
         }
         libc::_exit(0)
     }

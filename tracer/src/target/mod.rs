@@ -73,7 +73,7 @@ impl Target {
         let plan = plan(server, options, port, folder.path(), &log)?;
         let (pid, gate) = fork_paused(&plan)?;
         // Without a guardian the gate is dropped here, and the child behind it ends.
-        let guardian = Guardian::of(pid)?;
+        let guardian = Guardian::of(pid, folder.path())?;
         Ok(Self {
             name: server.name.clone(),
             setup: server.setup.clone(),

@@ -191,6 +191,7 @@ fn the_guardian_kills_what_would_be_left_behind() {
     // The end of the line is what the guardian sees of the end of `tracer`.
     target.guardian.take().unwrap().hang_up();
     until("all are gone", || family.iter().all(|pid| !processes::exists(*pid)));
+    assert!(!target._folder.path().exists());
 }
 
 #[test]
