@@ -3,6 +3,7 @@
 mod distribution;
 mod headline;
 mod invariants;
+pub mod paired;
 mod summary;
 mod writes;
 

@@ -6,6 +6,7 @@ mod loss;
 mod overhead;
 mod reader;
 mod start;
+mod verdict;
 
 use std::{
     env,
@@ -47,6 +48,8 @@ enum Which {
     Loss(loss::Args),
     /// From command to first request under load
     Start(start::Args),
+    /// How often the verdict of `tracer diff` is right
+    Verdict(verdict::Args),
 }
 
 /// A server to measure.
@@ -60,6 +63,9 @@ enum ServerName {
 
 /// Runs one benchmark. A debug build hands over to a release build: its reader would not be the one people run.
 pub fn run_task(args: &Args) -> Result<Verdict> {
+    if let Which::Verdict(verdict::Args { simulate: true, sessions, .. }) = &args.which {
+        return Ok(verdict::simulate(*sessions));
+    }
     if cfg!(debug_assertions) {
         return in_release();
     }
@@ -77,6 +83,7 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
         Which::Bpf(args) => bpf::run(args),
         Which::Loss(args) => loss::run(args),
         Which::Start(args) => start::run(args),
+        Which::Verdict(args) => verdict::run(args),
     }
 }
 
