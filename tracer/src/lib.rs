@@ -7,6 +7,7 @@ pub mod attribution;
 pub mod builtin_server;
 pub mod check;
 pub mod cli;
+pub mod equal_work;
 pub mod load;
 pub mod preflight;
 pub mod probe;

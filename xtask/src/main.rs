@@ -24,7 +24,7 @@ enum Task {
     BuildEbpf(build_ebpf::Args),
     /// Check formatting and run clippy over all crates, the BPF one too; any remark fails
     Lint,
-    /// Install what the servers under scenarios/servers need, and nginx
+    /// Install the runtimes and what the servers under scenarios need, and nginx
     Setup(setup::Args),
     /// Set everything up, build tracer in release and run all tests: unit, property and end-to-end (as root)
     Test(test::Args),

@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: what the servers of the scenarios need, in the versions their lock files name.
+//! `cargo xtask setup`: the servers of the scenarios and the runtimes they run on, in the versions their lock files name.
 
 use std::{
     collections::BTreeMap,
@@ -18,20 +18,21 @@ use crate::{
 /// Options of `setup`.
 #[derive(clap::Args, Default)]
 pub struct Args {
-    /// Only these servers: names of folders under scenarios/servers
+    /// Only these: names of folders under scenarios/servers and scenarios/runtimes
     #[arg(long, value_name = "NAME", num_args = 1..)]
     only: Vec<String>,
 }
 
-/// Sets up the servers asked for and says what it did for each.
+/// Sets up what was asked for and says what it did for each.
 pub fn run_task(args: &Args) -> Result<Verdict> {
-    let servers = servers()?;
-    if let Some(unknown) = args.only.iter().find(|name| !servers.contains_key(*name)) {
-        let known = servers.into_keys().collect::<Vec<_>>().join(", ");
-        bail!("there is no server `{unknown}` to set up; there are {known}");
+    let mut known = folders("scenarios/runtimes")?;
+    known.append(&mut folders("scenarios/servers")?);
+    if let Some(unknown) = args.only.iter().find(|name| !known.contains_key(*name)) {
+        let known = known.into_keys().collect::<Vec<_>>().join(", ");
+        bail!("there is no server or runtime `{unknown}` to set up; there are {known}");
     }
     let wanted = |name: &String| args.only.is_empty() || args.only.contains(name);
-    for (name, dir) in servers.iter().filter(|(name, _)| wanted(name)) {
+    for (name, dir) in known.iter().filter(|(name, _)| wanted(name)) {
         let done = set_up(name, dir).with_context(|| format!("cannot set up {name}"))?;
         eprintln!("{name:12} {done}");
     }
@@ -49,11 +50,11 @@ fn set_up(name: &str, dir: &Path) -> Result<&'static str> {
     Ok(if installed { "installed" } else { "already installed" })
 }
 
-/// The folders of the servers, by name.
-fn servers() -> Result<BTreeMap<String, PathBuf>> {
-    let servers = workspace().join("scenarios/servers");
+/// The folders in a folder of the repository, by name.
+fn folders(parent: &str) -> Result<BTreeMap<String, PathBuf>> {
+    let parent = workspace().join(parent);
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(&servers).with_context(|| format!("cannot list {}", servers.display()))? {
+    for entry in fs::read_dir(&parent).with_context(|| format!("cannot list {}", parent.display()))? {
         let entry = entry?;
         if entry.path().is_dir() {
             found.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());

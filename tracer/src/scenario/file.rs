@@ -41,6 +41,8 @@ struct RequestTable {
     body_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     expect: ExpectTable,
+    #[serde(default)]
+    same_headers: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -142,6 +144,7 @@ impl Source {
                 status: self.status(table.expect.status)?,
                 body: table.expect.body.map(String::into_bytes),
             },
+            same_headers: table.same_headers,
         })
     }
 

@@ -72,6 +72,8 @@ pub struct Request {
     pub body: Vec<u8>,
     /// What the answer must be.
     pub expect: Expect,
+    /// Headers, beside those always compared, that a suite's servers must answer alike.
+    pub same_headers: Vec<String>,
 }
 
 /// What an answer must be, or the run fails.
@@ -157,6 +159,7 @@ impl Scenario {
                 headers: Vec::new(),
                 body: Vec::new(),
                 expect: Expect { status: 200, body: Some(br#"{"message":"hello"}"#.to_vec()) },
+                same_headers: Vec::new(),
             }],
             servers: vec![Server::from_command("builtin", command.to_vec())],
         }
