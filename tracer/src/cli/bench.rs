@@ -93,12 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
         return list(&scenarios);
     }
     elevate::ensure()?;
-    let options = bench::Options {
-        probes: arguments.trace.probes(),
-        keeps_query: arguments.trace.keep_query,
-        output: None,
-        checker: None,
-    };
+    let options = bench::Options { tracing: arguments.trace.tracing(), output: None, checker: None };
     let progress = Progress::new();
     let mut outcomes = Vec::new();
     for scenario in &scenarios {

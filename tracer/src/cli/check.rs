@@ -165,12 +165,7 @@ impl Arguments {
         let scenarios = scenarios(&[path.to_owned()], &self.only, &size)?;
         elevate::ensure()?;
         let make = || Checker::new(promises.iter().cloned());
-        let options = bench::Options {
-            probes: self.trace.probes(),
-            keeps_query: self.trace.keep_query,
-            output: None,
-            checker: Some(&make),
-        };
+        let options = bench::Options { tracing: self.trace.tracing(), output: None, checker: Some(&make) };
         let progress = Progress::new();
         let mut verdicts = Vec::new();
         for scenario in &scenarios {

@@ -15,7 +15,7 @@ use crate::{
     probe::{self, hooks::Detail},
     recording::Run,
     report::Row,
-    session::interrupt,
+    session::{interrupt, launch::Tracing},
 };
 
 /// Where each request of an HTTP server spends its time, measured in the kernel
@@ -94,6 +94,10 @@ impl TraceArguments {
             ring_bytes: self.ring_mib << 20,
             details: self.detail.iter().map(|DetailArgument::Drain| Detail::Drain).collect(),
         }
+    }
+
+    fn tracing(&self) -> Tracing {
+        Tracing { probes: self.probes(), keeps_query: self.keep_query }
     }
 }
 

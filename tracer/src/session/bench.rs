@@ -1,28 +1,28 @@
 //! `bench`: each server in a fresh process, untraced and traced rounds in turn, then one connection alone.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Gather, interrupt, new_run, plan, progress::Progress, put_traced};
+use super::{
+    Gather, interrupt,
+    launch::{Launch, Tracing},
+    new_run,
+    progress::Progress,
+    put_traced,
+};
 use crate::{
     check::Checker,
-    load::{Driver, Stop},
-    probe,
+    load::Stop,
     recording::{LoadTotals, Round, Run, disk::Writer},
     report::{self, Row},
     scenario::{Length, Request, Scenario, Server},
     stats::Summary,
     target::{
-        SpawnOptions, Target,
         cores::{Placement, pin_current_thread, placement},
-        cpu::CpuAccount,
-        user::{give_to_user, invoking_user},
+        user::give_to_user,
     },
-    window::{Settings, Traced, Window},
+    window::Traced,
 };
 
 /// Requests at one connection, at most: enough for its p99.
@@ -30,10 +30,8 @@ const SINGLE_REQUESTS: u64 = 3_000;
 
 /// What `bench` is asked for besides the scenario.
 pub struct Options<'a> {
-    /// Programs and map sizes.
-    pub probes: probe::Options,
-    /// Keep query strings in paths.
-    pub keeps_query: bool,
+    /// How rounds are traced.
+    pub tracing: Tracing,
     /// Write the recording of the only server and workload here.
     pub output: Option<&'a Path>,
     /// Makes the promises to watch, for each server and workload anew.
@@ -88,7 +86,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn run(&self) -> Result<Outcome> {
-        let mut run = new_run(&self.server.name, &self.request.name, self.options.keeps_query);
+        let mut run = new_run(&self.server.name, &self.request.name, self.options.tracing.keeps_query);
         run.server_cpus = as_u32(&self.placement.server);
         run.client_cpus = as_u32(&self.placement.client);
         run.notes.extend(self.placement.note());
@@ -97,9 +95,9 @@ impl Bench<'_> {
             Gather { writer, checker: self.options.checker.map(|make| make()), ..Gather::default() };
 
         self.say("starting");
-        let mut target = self.start()?;
-        run.processes = crate::target::processes::processes(target.pid());
-        let mut driver = self.driver(&target, self.scenario.connections)?;
+        let mut launch = Launch::start(self.scenario, self.server, self.placement)?;
+        run.processes = crate::target::processes::processes(launch.target.pid());
+        let mut driver = launch.driver(self.request, self.scenario.connections)?;
         self.say("warming up");
         let warm_up = driver.run(Stop::Count(self.server.warm_up_requests))?;
         let mut traced: Option<Traced> = None;
@@ -112,14 +110,15 @@ impl Bench<'_> {
                 break;
             }
             self.say(&format!("round {number} of {}, untraced", self.scenario.rounds));
-            let untraced = self.untraced_round(&target, &mut driver)?;
+            let untraced = launch.untraced(&mut driver, self.stop())?;
             failed |= untraced.load.errors > 0;
             run.rounds.push(untraced);
             if interrupt::requested() || failed {
                 break;
             }
             self.say(&format!("round {number} of {}, traced", self.scenario.rounds));
-            let (round, window) = self.traced_round(&target, &mut driver, self.stop(), &mut gather)?;
+            let (round, window) =
+                launch.traced(&mut driver, self.stop(), &self.options.tracing, &mut gather)?;
             failed |= round.load.errors > 0;
             run.rounds.push(round);
             match &mut traced {
@@ -128,11 +127,11 @@ impl Bench<'_> {
             }
         }
         drop(driver);
-        let single = if failed || interrupt::requested() { None } else { self.single_connection(&target)? };
-        if let Some(status) = target.exit_status() {
-            run.notes.push(format!("the server ended by itself ({status}): {}", target.log_tail()));
+        let single = if failed || interrupt::requested() { None } else { self.single_connection(&launch)? };
+        if let Some(status) = launch.target.exit_status() {
+            run.notes.push(format!("the server ended by itself ({status}): {}", launch.target.log_tail()));
         }
-        target.stop();
+        launch.target.stop();
 
         put_traced(&mut run, traced.unwrap_or_default());
         run.load = Some(totals_of(&run.rounds, self.scenario.connections));
@@ -151,21 +150,6 @@ impl Bench<'_> {
         self.progress.say(format!("{} {}: {what}", self.server.name, self.request.name));
     }
 
-    fn start(&self) -> Result<Target> {
-        let options = SpawnOptions { core: self.placement.server.first().copied(), run_as: invoking_user() };
-        let mut target = Target::spawn(self.server, &options)?;
-        target.wait_ready(&self.server.ready, self.server.ready_timeout)?;
-        Ok(target)
-    }
-
-    fn driver(&self, target: &Target, connections: u32) -> Result<Driver> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, target.port()));
-        let core = self.placement.client.first().copied();
-        let driver = Driver::start(plan(self.request, address, connections, self.scenario, core))?;
-        interrupt::also_set(&driver.stop_flag())?;
-        Ok(driver)
-    }
-
     fn stop(&self) -> Stop {
         match self.scenario.length {
             Length::Requests(count) => Stop::Count(count),
@@ -173,61 +157,16 @@ impl Bench<'_> {
         }
     }
 
-    fn untraced_round(&self, target: &Target, driver: &mut Driver) -> Result<Round> {
-        let mut account = CpuAccount::new(&[target.pid()]);
-        let before = account.sample();
-        let load = driver.run(self.stop())?;
-        let used = account.sample().since(before);
-        Ok(Round {
-            traced: false,
-            load: load.totals,
-            server_cpu_ns: used.cpu_ns,
-            server_run_delay_ns: used.run_delay_ns,
-        })
-    }
-
-    /// One round with the programs attached. `gather` lends its sink to the window and gets it back.
-    fn traced_round(
-        &self,
-        target: &Target,
-        driver: &mut Driver,
-        stop: Stop,
-        gather: &mut Gather,
-    ) -> Result<(Round, Traced)> {
-        let settings = Settings {
-            processes: target.family(),
-            ports: vec![target.port()],
-            probes: self.options.probes.clone(),
-            keeps_query: self.options.keeps_query,
-            joins_samples: true,
-        };
-        let window = Window::open(&settings, std::mem::take(gather))?;
-        let mut account = CpuAccount::new(&[target.pid()]);
-        let before = account.sample();
-        let load = driver.run_sending_samples(stop, window.samples())?;
-        let used = account.sample().since(before);
-        let sent = load.sent();
-        let (traced, back) = window.close(Some(sent))?;
-        *gather = back;
-        let round = Round {
-            traced: true,
-            load: load.totals,
-            server_cpu_ns: used.cpu_ns,
-            server_run_delay_ns: used.run_delay_ns,
-        };
-        Ok((round, traced))
-    }
-
     /// The latency of a request that waits for no other: one connection, traced.
-    fn single_connection(&self, target: &Target) -> Result<Option<Summary>> {
+    fn single_connection(&self, launch: &Launch) -> Result<Option<Summary>> {
         self.say("one connection");
-        let mut driver = self.driver(target, 1)?;
+        let mut driver = launch.driver(self.request, 1)?;
         let stop = match self.scenario.length {
             Length::Requests(count) => Stop::Count((count / 10).clamp(1, SINGLE_REQUESTS)),
             Length::Duration(duration) => Stop::After(duration / 4),
         };
         let mut gather = Gather::default();
-        self.traced_round(target, &mut driver, stop, &mut gather)?;
+        launch.traced(&mut driver, stop, &self.options.tracing, &mut gather)?;
         Ok((gather.summary.requests() > 0).then_some(gather.summary))
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod interrupt;
+pub mod launch;
 pub mod progress;
 pub mod record;
 
