@@ -13,6 +13,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tracer::target::cpu::CpuAccount;
 use tracer_tests::cli::{
     Running, Said, Server, begin, binary, descendants, finish, get, lives, processes_with, run, start,
     tracer, until, words,
@@ -289,7 +290,7 @@ fn traffic_of_others_is_recorded_on_several_servers() {
     let sent = traffic_while(one.port, || begun.elapsed() < Duration::from_millis(500));
     assert!(get(two.port, "/users/7").is_ok());
     let said = running.said();
-    assert!(said.code == 0 || said.code == 3, "{said:#?}");
+    said.assert_held();
     let report = said.json();
     let row = row(&report);
     assert_eq!(row["requests"].as_u64(), Some(sent + 1), "{}", said.stdout);
@@ -429,7 +430,9 @@ fn a_wrong_target_or_url_is_refused() {
     record(&["-p", &own, "--url", "http://no-such-host.invalid/"])
         .assert_refused(&["no-such-host.invalid cannot be resolved"]);
     let nobody = format!("http://127.0.0.1:{}/", free_port());
-    record(&["-p", &own, "--url", &nobody]).assert_refused(&["is the server listening?", "refused"]);
+    let said = record(&["-p", &own, "--url", &nobody]);
+    said.assert_refused(&["is the server listening?", "refused"]);
+    assert_eq!(said.stderr.matches("refused").count(), 1, "{said:#?}");
     record(&["--", "/no/such/program"]).assert_refused(&["/no/such/program", "is not an executable file"]);
     run(["record", "--no-such-flag"]).assert_refused(&["unexpected argument '--no-such-flag'"]);
     run(["check", "-p", &own]).assert_refused(&["nothing to check", "--writes-per-response 1"]);
@@ -587,23 +590,84 @@ fn a_killed_bench_leaves_no_server_and_no_file() {
     until("its files are gone", || names(folder.path()).is_empty());
 }
 
+/// `tracer` said in one sentence that its target exited, and gave the report of what it saw until then.
+#[track_caller]
+fn assert_exit_told(said: &Said, name: &str) {
+    assert_eq!(said.code, 2, "{said:#?}");
+    assert!(said.stderr.contains(&format!("tracer: {name} exited in mid-run")), "{said:#?}");
+    let told = said.unwrapped();
+    for part in ["the target exited in mid-run", "ended early: the target exited", "largest phase"] {
+        assert!(told.contains(part), "`{part}` is missing: {said:#?}");
+    }
+    assert!(!said.stdout.contains("DEFECT"), "{said:#?}");
+}
+
 #[test]
 fn a_target_that_exits_ends_its_recording() {
     let _alone = begin();
-    let (folder, mut server) = (folder(), Server::start());
+    let folder = folder();
+    for load in [false, true] {
+        let mut server = Server::start();
+        let output = folder.path().join(load.to_string());
+        let (pid, url) = (server.pid().to_string(), server.url("/"));
+        let mut options = vec!["record", "-p", &pid, "--duration", "60s", "-o", text(&output)];
+        options.extend(load.then_some(["--url", &url]).into_iter().flatten());
+        let mut running = start(&mut tracer(options));
+        until_traced(&mut running);
+        let begun = Instant::now();
+        if load {
+            let mut account = CpuAccount::new(&[server.pid()]);
+            let before = account.sample();
+            until("it worked", || account.sample().since(before).cpu_ns > 200_000_000);
+        } else {
+            traffic_while(server.port, || begun.elapsed() < Duration::from_secs(1));
+        }
+        server.kill();
+        let said = running.said();
+        assert!(begun.elapsed() < Duration::from_secs(30), "it waited on");
+        assert_exit_told(&said, "tracer");
+        assert!(said.stderr.contains(&format!("gone: process {pid}")), "{said:#?}");
+        assert_eq!(run(["report", text(&output)]).stdout, said.stdout);
+    }
+}
+
+#[test]
+fn without_a_length_the_end_of_the_target_is_the_end_that_was_meant() {
+    let _alone = begin();
+    let folder = folder();
     let output = folder.path().join("it");
-    let pid = server.pid().to_string();
-    let mut running = start(&mut tracer(["record", "-p", &pid, "--duration", "60s", "-o", text(&output)]));
+    let said = run(["record", "-o", text(&output), "--", "sh", "-c", "exit 0"]);
+    assert!(!said.unwrapped().contains("ended early"), "{said:#?}");
+    assert_eq!(names(folder.path()), ["it"]);
+    let output = folder.path().join("failed");
+    let said = run(["record", "-o", text(&output), "--", "sh", "-c", "echo no database here; exit 3"]);
+    assert_eq!(said.code, 2, "{said:#?}");
+    for part in ["sh exited in mid-run", "exit status: 3", "no database here"] {
+        assert!(said.stderr.contains(part), "`{part}` is missing: {said:#?}");
+    }
+}
+
+#[test]
+fn a_server_that_exits_ends_bench_and_check() {
+    let _alone = begin();
+    let folder = folder();
+    let program = binary();
+    let serve = [text(&program), "serve", "--port", "{port}"];
+    let command = format!("command = {:?}", [&["timeout", "--signal", "KILL", "3"][..], &serve].concat());
+    let file = scenario(folder.path(), "", &command);
+    let said = run(["bench", text(&file), "--duration", "20s"]);
+    assert_eq!(said.code, 2, "{said:#?}");
+    assert!(said.stderr.contains("tracer: one exited in mid-run"), "{said:#?}");
+    assert!(said.unwrapped().starts_with("one hello: INVALID, the target exited in mid-run"), "{said:#?}");
+    let promise = ["--writes-per-response", "1"];
+    run(["check", text(&file), "--duration", "20s"].iter().chain(&promise))
+        .assert_refused(&["one exited in mid-run", "ended by itself"]);
+    let mut server = Server::start();
+    let (pid, url) = (server.pid().to_string(), server.url("/"));
+    let mut running = start(tracer(["check", "-p", &pid, "--url", &url, "--duration", "60s"]).args(promise));
     until_traced(&mut running);
-    let begun = Instant::now();
-    traffic_while(server.port, || begun.elapsed() < Duration::from_secs(1));
     server.kill();
-    let said = running.said();
-    assert!(begun.elapsed() < Duration::from_secs(30), "it waited on");
-    assert!(said.code == 0 || said.code == 3, "{said:#?}");
-    assert!(said.unwrapped().contains("the target exited"), "{said:#?}");
-    assert!(said.stdout.contains("largest phase"), "{said:#?}");
-    assert_eq!(run(["report", text(&output)]).stdout, said.stdout);
+    running.said().assert_refused(&["tracer exited in mid-run", &format!("gone: process {pid}")]);
 }
 
 #[test]

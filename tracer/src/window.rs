@@ -169,6 +169,7 @@ impl<S: Sink> Window<S> {
             program_runs: self.probes.program_runs()?,
         };
         traced.conservation = conservation(&self.begin, &end, traced.tally.charged_cpu_ns);
+        traced.conservation.exited_processes = self.account.exited();
         complete(&mut traced.tally.ledger, &self.probes.counters()?, sent);
         Ok((traced, read.sink))
     }
@@ -228,6 +229,7 @@ fn conservation(begin: &Edge, end: &Edge, charged_cpu_ns: u64) -> Conservation {
         schedstat_run_delay_ns: cpu.run_delay_ns,
         charged_cpu_ns,
         stolen_ns: end.stolen_ns.saturating_sub(begin.stolen_ns),
+        exited_processes: 0,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{Format, Status, TraceArguments, print, status_of, worst};
+use super::{Format, Status, TraceArguments, print, status_of, told_of_exit, worst};
 use crate::{
     preflight::elevate,
     report::{self, Report},
@@ -102,11 +102,15 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
     drop(progress);
     let status =
         outcomes.iter().map(|outcome| status_of(&outcome.run, &outcome.row)).fold(Status::Held, worst);
+    let exits: Vec<_> = outcomes.iter().filter_map(|outcome| told_of_exit(&outcome.run)).collect();
     let report = Report::new(outcomes.into_iter().map(|outcome| outcome.row).collect());
     print(&match arguments.format {
         Format::Text => report::text(&report),
         Format::Json => report::json(&report),
     })?;
+    for exit in exits {
+        eprintln!("tracer: {exit}");
+    }
     Ok(status)
 }
 

@@ -10,7 +10,7 @@ use super::{
     bench::{SizeArguments, scenarios},
     print,
     record::SubjectArguments,
-    worst,
+    told_of_exit, worst,
 };
 use crate::{
     check::{self, Checker, Promise, Verdict},
@@ -154,6 +154,9 @@ impl Arguments {
             },
             &Progress::new(),
         )?;
+        if let Some(exit) = told_of_exit(&outcome.run) {
+            bail!(exit);
+        }
         Ok(outcome
             .checker
             .map_or_else(|| Checker::new([]).verdict(&outcome.run), |checker| checker.verdict(&outcome.run)))
@@ -170,6 +173,9 @@ impl Arguments {
         let mut verdicts = Vec::new();
         for scenario in &scenarios {
             for outcome in bench::bench(scenario, &options, &progress)? {
+                if let Some(exit) = told_of_exit(&outcome.run) {
+                    bail!(exit);
+                }
                 verdicts.extend(outcome.checker.map(|checker| checker.verdict(&outcome.run)));
             }
         }

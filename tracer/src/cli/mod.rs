@@ -153,15 +153,29 @@ fn dispatch(command: Command) -> Result<Status> {
     }
 }
 
-/// The status a row deserves: failed responses first, then whether it can be relied on.
+/// The status a row deserves: whether its target was there to the end, then failed responses, then whether it can be
+/// relied on.
 fn status_of(run: &Run, row: &Row) -> Status {
-    if row.failed_responses > 0 {
+    if run.target_exited() {
+        Status::Usage
+    } else if row.failed_responses > 0 {
         Status::Broken
     } else if !row.defects().is_empty() || row.unreliable() || !run.ended_early.is_empty() {
         Status::NoVerdict
     } else {
         Status::Held
     }
+}
+
+/// What is to be done about a target that exited in mid-run; `None`: it did not.
+fn told_of_exit(run: &Run) -> Option<String> {
+    let how = run.notes.last().map_or("", String::as_str);
+    run.target_exited().then(|| {
+        format!(
+            "{} exited in mid-run, so there is no whole result; find out why it exited, and run again: {how}",
+            run.name
+        )
+    })
 }
 
 /// Prints a result; a reader that went away (a closed pipe) is no error.

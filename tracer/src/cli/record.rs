@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use super::{Format, Status, TraceArguments, print, status_of};
+use super::{Format, Status, TraceArguments, print, status_of, told_of_exit};
 use crate::{
     preflight::elevate,
     report::{self, Report},
@@ -112,5 +112,8 @@ pub fn run(arguments: Arguments) -> Result<Status> {
         Format::Json => report::json(&report),
     })?;
     eprintln!("tracer: recording written to {}", arguments.output.display());
+    if let Some(exit) = told_of_exit(&outcome.run) {
+        eprintln!("tracer: {exit}");
+    }
     Ok(status)
 }

@@ -219,7 +219,7 @@ impl Socket {
                 Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {:?}", plan.timeout)))
             }
         }
-        .map_err(|source| Failure::Connect { address, source })
+        .map_err(|error| Failure::Connect { address, error })
     }
 }
 

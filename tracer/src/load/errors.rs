@@ -102,8 +102,9 @@ impl fmt::Display for ErrorCounts {
 /// One failed request, or a connection that could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("cannot connect to {address}: {source}")]
-    Connect { address: SocketAddr, source: io::Error },
+    // No `#[source]`: the cause is in the words, and an error's chain would say it twice.
+    #[error("cannot connect to {address}: {error}")]
+    Connect { address: SocketAddr, error: io::Error },
     #[error("expected a response, but the server closed the connection without one")]
     Closed,
     #[error("expected a response, but the connection broke: {0}")]

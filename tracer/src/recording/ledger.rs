@@ -81,6 +81,10 @@ pub struct Conservation {
     /// Nanoseconds the hypervisor took from all CPUs meanwhile (`steal` of /proc/stat, in steps of 10 ms). The kernel
     /// takes them off schedstat; a thread that is on a CPU meanwhile is on it all the same for `sched_switch`.
     pub stolen_ns: u64,
+    /// Processes of the target that exited in the window. The kernel's accounts of them went with them: nothing is left
+    /// to compare ours with.
+    #[serde(default)]
+    pub exited_processes: u64,
 }
 
 impl Conservation {
@@ -92,5 +96,6 @@ impl Conservation {
         self.schedstat_run_delay_ns += other.schedstat_run_delay_ns;
         self.charged_cpu_ns += other.charged_cpu_ns;
         self.stolen_ns += other.stolen_ns;
+        self.exited_processes += other.exited_processes;
     }
 }

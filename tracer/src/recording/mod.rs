@@ -18,5 +18,7 @@ pub use ledger::{Conservation, Ledger};
 pub use phase::{Phase, ThreadStates};
 pub use request::{ClientTimes, Grade, Request, RequestCpu, WRITES_KEPT, WriteCall};
 pub use round::{LoadTotals, Percentiles, Round};
-pub use run::{Environment, HolderTotals, Run, SCHEMA_VERSION, SyscallTotals, TracedProcess};
+pub use run::{
+    Environment, HolderTotals, INTERRUPTED, Run, SCHEMA_VERSION, SyscallTotals, TARGET_EXITED, TracedProcess,
+};
 pub use syscall::{EAGAIN, syscall_name, syscall_number};

@@ -7,6 +7,11 @@ use super::{Conservation, Ledger, LoadTotals, Round};
 /// Version of `run.json` and of the columns of `requests.parquet`. Rises when a reader must know.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// [`Run::ended_early`]: by Ctrl-C.
+pub const INTERRUPTED: &str = "interrupted";
+/// [`Run::ended_early`]: the target was gone before its time.
+pub const TARGET_EXITED: &str = "the target exited";
+
 /// Count and times of one syscall over the traced window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyscallTotals {
@@ -116,8 +121,15 @@ pub struct Run {
     pub reader_cpu_ns: u64,
     /// Kernel memory of the BPF maps, bytes.
     pub map_bytes: u64,
-    /// Why the run ended early ("interrupted", "the target exited"), or empty.
+    /// Why the run ended early ([`INTERRUPTED`], [`TARGET_EXITED`]), or empty.
     pub ended_early: String,
     /// Things the reader of the numbers must know, in words.
     pub notes: Vec<String>,
+}
+
+impl Run {
+    /// The target was gone before its time.
+    pub fn target_exited(&self) -> bool {
+        self.ended_early == TARGET_EXITED
+    }
 }

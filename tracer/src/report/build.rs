@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::limit::Limit;
 use super::model::*;
 use super::{counted, percent, thousands, us};
-use crate::recording::{Percentiles, Phase, Run, ThreadStates, syscall_name};
+use crate::recording::{Percentiles, Phase, Run, TARGET_EXITED, ThreadStates, syscall_name};
 use crate::stats::{
     self, CpuPerRequest, Distribution, Spread, Summary, Writes, accounts_disagree, answered_requests, rounds,
     traced_cpu_per_request_ns,
@@ -27,6 +27,7 @@ pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
         cpu_per_request,
         client: client(run, loaded),
         limit: Limit::of(run),
+        ended_early: run.ended_early.clone(),
         failed_responses,
         first_failure: first_failure.map(str::to_owned),
         cpu: cpu(run, loaded),
@@ -81,6 +82,9 @@ fn answer(row: &Row) -> String {
     let mut parts = Vec::new();
     match row.requests_per_s {
         Some(rate) => parts.push(format!("{} requests/s", thousands(rate.per_s.median.round() as u64))),
+        None if row.ended_early == TARGET_EXITED => {
+            parts.push(format!("INVALID, {TARGET_EXITED} in mid-run"))
+        }
         None if row.failed_responses > 0 => parts.push(format!(
             "INVALID, {} failed: {}",
             counted(row.failed_responses, "response"),
@@ -96,6 +100,9 @@ fn answer(row: &Row) -> String {
     }
     if row.requests > 0 {
         parts.push(format!("one write per response: {}", one_write(&row.writes.one_write, row.requests)));
+    }
+    if row.ended_early == TARGET_EXITED && row.requests_per_s.is_some() {
+        parts.push(format!("{TARGET_EXITED} in mid-run"));
     }
     if row.unreliable {
         parts.push(format!("UNRELIABLE, {} of the requests were lost", percent(row.ledger.loss_share)));
@@ -263,7 +270,9 @@ fn conservation(run: &Run) -> Vec<ConservationLine> {
         traced_ns,
         kernel_ns,
         stolen_ns: accounts.stolen_ns,
-        difference: (kernel_ns > 0).then(|| (traced_ns as f64 - kernel_ns as f64) / kernel_ns as f64),
+        exited_processes: accounts.exited_processes,
+        difference: (kernel_ns > 0 && accounts.exited_processes == 0)
+            .then(|| (traced_ns as f64 - kernel_ns as f64) / kernel_ns as f64),
         held: !disagrees,
     };
     let (cpu, run_queue) = ("CPU: sched_switch, schedstat", "run queue: hooks, run_delay");

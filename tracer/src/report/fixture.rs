@@ -145,6 +145,7 @@ pub(crate) fn run() -> Run {
             schedstat_run_delay_ns: 2_010_000,
             charged_cpu_ns: REQUESTS * 15_100,
             stolen_ns: 0,
+            exited_processes: 0,
         },
         load: Some(load(REQUESTS, 88_000_000)),
         rounds: vec![

@@ -58,6 +58,8 @@ pub struct Row {
     pub client: Option<ClientLatency>,
     /// Who was the limit.
     pub limit: Limit,
+    /// Why the run ended before its time; empty: it did not.
+    pub ended_early: String,
     /// Failed or unexpected responses.
     pub failed_responses: u64,
     /// The first of them, in words.
@@ -354,7 +356,9 @@ pub struct ConservationLine {
     pub kernel_ns: u64,
     /// Nanoseconds the hypervisor took from all CPUs meanwhile: explains as much of a difference.
     pub stolen_ns: u64,
-    /// The difference over the kernel's figure; `None` when that is zero.
+    /// Processes that exited: the kernel's accounts of them went with them, and nothing is compared.
+    pub exited_processes: u64,
+    /// The difference over the kernel's figure; `None` when there is nothing to compare.
     pub difference: Option<f64>,
     /// They agree as far as promised.
     pub held: bool,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::{
     Gather, interrupt,
@@ -14,11 +14,12 @@ use super::{
 use crate::{
     check::Checker,
     load::Stop,
-    recording::{LoadTotals, Round, Run, disk::Writer},
+    recording::{INTERRUPTED, LoadTotals, Round, Run, TARGET_EXITED, disk::Writer},
     report::{self, Row},
     scenario::{Length, Request, Scenario, Server},
     stats::Summary,
     target::{
+        Target,
         cores::{Placement, pin_current_thread, placement},
         user::give_to_user,
     },
@@ -97,7 +98,8 @@ impl Bench<'_> {
         self.say("starting");
         let mut launch = Launch::start(self.scenario, self.server, self.placement)?;
         run.processes = crate::target::processes::processes(launch.target.pid());
-        let mut driver = launch.driver(self.request, self.scenario.connections)?;
+        let driver = launch.driver(self.request, self.scenario.connections);
+        let mut driver = driver.map_err(|error| or_its_exit(error, &mut launch.target))?;
         self.say("warming up");
         let warm_up = driver.run(Stop::Count(self.server.warm_up_requests))?;
         let mut traced: Option<Traced> = None;
@@ -127,16 +129,21 @@ impl Bench<'_> {
             }
         }
         drop(driver);
-        let single = if failed || interrupt::requested() { None } else { self.single_connection(&launch)? };
-        if let Some(status) = launch.target.exit_status() {
-            run.notes.push(format!("the server ended by itself ({status}): {}", launch.target.log_tail()));
-        }
+        let single = if failed || interrupt::requested() {
+            None
+        } else {
+            self.single_connection(&launch).map_err(|error| or_its_exit(error, &mut launch.target))?
+        };
+        let exit = launch.target.exit_told();
         launch.target.stop();
 
         put_traced(&mut run, traced.unwrap_or_default());
         run.load = Some(totals_of(&run.rounds, self.scenario.connections));
-        if interrupt::requested() {
-            run.ended_early = "interrupted".into();
+        if let Some(exit) = exit {
+            run.ended_early = TARGET_EXITED.into();
+            run.notes.push(exit);
+        } else if interrupt::requested() {
+            run.ended_early = INTERRUPTED.into();
         }
         let row = report::row(&run, &gather.summary, single.as_ref());
         if let (Some(writer), Some(path)) = (gather.writer, self.options.output) {
@@ -169,6 +176,11 @@ impl Bench<'_> {
         launch.traced(&mut driver, stop, &self.options.tracing, &mut gather)?;
         Ok((gather.summary.requests() > 0).then_some(gather.summary))
     }
+}
+
+/// The error, or what explains it better: that the server is gone.
+fn or_its_exit(error: anyhow::Error, target: &mut Target) -> anyhow::Error {
+    target.exit_told().map_or(error, |exit| anyhow!(exit))
 }
 
 fn as_u32(cpus: &[usize]) -> Vec<u32> {

@@ -14,7 +14,7 @@ use crate::{
     check::Checker,
     load::{Driver, Expectation, LoadResult, Plan, Sample, Stop},
     probe,
-    recording::{Round, Run, disk::Writer},
+    recording::{INTERRUPTED, Round, Run, TARGET_EXITED, disk::Writer},
     scenario::Server,
     stats::Summary,
     target::{
@@ -136,8 +136,15 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     run.server_cpus = recorded.pinned_to.iter().map(|&cpu| cpu as u32).collect();
 
     recorded.begin(options.load.as_ref(), progress)?;
-    let mut driver =
-        options.load.as_ref().map(|load| start_driver(load, &placement, progress)).transpose()?;
+    let mut driver = options
+        .load
+        .as_ref()
+        .map(|load| start_driver(load, &placement, progress))
+        .transpose()
+        .map_err(|error| recorded.or_its_exit(error))?;
+    if recorded.ended() {
+        return Err(recorded.or_its_exit(anyhow!("the target exited before anything was recorded")));
+    }
     let roots = recorded.roots();
     run.processes = roots.iter().flat_map(|&root| processes::processes(root)).collect();
     let settings = Settings {
@@ -174,13 +181,20 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     }
     let (traced, gather) = window.close(sent)?;
     drop(driver);
-    let target_ended = recorded.ended();
+    run.notes.extend(recorded.exited());
+    if recorded.ended() && (has_length || options.load.is_some() || recorded.failed()) {
+        run.ended_early = TARGET_EXITED.into();
+    } else if has_length && interrupt::requested() {
+        run.ended_early = INTERRUPTED.into();
+    }
     recorded.stop();
     put_traced(&mut run, traced);
-    if target_ended {
-        run.ended_early = "the target exited".into();
-    } else if has_length && interrupt::requested() {
-        run.ended_early = "interrupted".into();
+    if run.conservation.exited_processes > 0 {
+        // What the kernel knew of them went with them: ours is all there is.
+        for round in &mut run.rounds {
+            round.server_cpu_ns = run.conservation.traced_cpu_ns;
+            round.server_run_delay_ns = run.conservation.traced_run_queue_ns;
+        }
     }
     if let (Some(writer), Some(path)) = (gather.writer, &options.output) {
         writer.finish(&run)?;
@@ -264,6 +278,30 @@ impl Recorded {
         match &mut self.started {
             Some((target, _)) => target.exit_status().is_some(),
             None => !self.processes.iter().any(|&pid| processes::exists(pid)),
+        }
+    }
+
+    /// A started command ended with a failure.
+    fn failed(&mut self) -> bool {
+        let status = self.started.as_mut().and_then(|(target, _)| target.exit_status());
+        status.is_some_and(|status| !status.success())
+    }
+
+    /// Who of them exited, in a sentence; with a started command's last words.
+    fn exited(&mut self) -> Option<String> {
+        if let Some((target, _)) = &mut self.started {
+            return target.exit_told();
+        }
+        let gone: Vec<_> =
+            self.processes.iter().filter(|&&pid| !processes::exists(pid)).map(u32::to_string).collect();
+        (!gone.is_empty()).then(|| format!("gone: process {}", gone.join(", ")))
+    }
+
+    /// The error, or what explains it better: that nobody is left.
+    fn or_its_exit(&mut self, error: anyhow::Error) -> anyhow::Error {
+        match self.exited() {
+            Some(exit) => anyhow!("there was nothing to record: {exit}"),
+            None => error,
         }
     }
 

@@ -114,12 +114,16 @@ pub(super) fn disagree_beyond_steal(ours_ns: u64, theirs_ns: u64, stolen_ns: u64
     disagree(ours_ns, theirs_ns) && !explained
 }
 
-/// Whether the target's `(CPU, run-queue)` accounts disagree with the kernel's.
+/// Whether the target's `(CPU, run-queue)` accounts disagree with the kernel's. Those of a process end with it: where
+/// one exited, nothing can be compared.
 ///
 /// When a wake-up preempts the running task, the kernel does not read its clock again at the switch that follows
 /// (`rq_clock_skip_update` in `wakeup_preempt`, kernel/sched/core.c): what the task ran in between goes to its
 /// run_delay. So ours may show more CPU and as much less run queue; the other way round it is a switch we missed.
 pub(crate) fn accounts_disagree(accounts: &Conservation) -> (bool, bool) {
+    if accounts.exited_processes > 0 {
+        return (false, false);
+    }
     let apart = |ours_ns, theirs_ns| disagree_beyond_steal(ours_ns, theirs_ns, accounts.stolen_ns);
     let cpu = apart(accounts.traced_cpu_ns, accounts.schedstat_cpu_ns);
     let run_queue = apart(accounts.traced_run_queue_ns, accounts.schedstat_run_delay_ns);

@@ -115,7 +115,7 @@ fn violated_promises_of_a_run_are_told() {
         traced_run_queue_ns: 6_000_000,
         schedstat_run_delay_ns: 3_000_000,
         charged_cpu_ns: 2_000_000_000,
-        stolen_ns: 0,
+        ..Conservation::default()
     };
     insta::assert_snapshot!(violated(run(ledger, conservation)), @"
         ledger: 7 requests were traced, 0 recorded
@@ -163,4 +163,7 @@ fn a_clock_the_kernel_skips_moves_cpu_to_run_delay_and_never_back() {
     assert_eq!(accounts_disagree(&accounts(379_200_000, 458_400_000)), (false, false));
     assert_eq!(accounts_disagree(&accounts(342_500_000, 494_700_000)), (true, true));
     assert_eq!(accounts_disagree(&accounts(379_200_000, 464_700_000)), (true, false));
+    // Of a process that exited, the kernel has no account any more.
+    let exited = Conservation { exited_processes: 1, ..accounts(379_200_000, 464_700_000) };
+    assert_eq!(accounts_disagree(&exited), (false, false));
 }

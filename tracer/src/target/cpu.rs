@@ -34,6 +34,7 @@ impl CpuTimes {
 #[derive(Debug, Default)]
 pub struct CpuAccount {
     members: HashMap<u32, u64>,
+    exited: u64,
     cpu: Sum,
     run_delay: Sum,
 }
@@ -47,7 +48,9 @@ impl CpuAccount {
 
     /// Reads the counters of all that live, and gives the totals. They never fall.
     pub fn sample(&mut self) -> CpuTimes {
+        let before = self.members.len();
         self.members.retain(|pid, started| started_ticks(*pid) == Some(*started));
+        self.exited += (before - self.members.len()) as u64;
         let known: Vec<u32> = self.members.keys().copied().collect();
         for pid in family(&known) {
             if let Some(started) = started_ticks(pid) {
@@ -56,6 +59,12 @@ impl CpuAccount {
             }
         }
         CpuTimes { cpu_ns: self.cpu.total_ns(), run_delay_ns: self.run_delay.total_ns() }
+    }
+
+    /// Processes that were there at a sample and were gone at a later one: what they used in between is not in the
+    /// account.
+    pub fn exited(&self) -> u64 {
+        self.exited
     }
 
     fn read(&mut self, pid: u32) {
@@ -177,7 +186,9 @@ mod tests {
         )
         .unwrap();
         parent.wait().unwrap();
+        assert_eq!(account.exited(), 0);
         assert!(account.sample().cpu_ns >= before.cpu_ns);
+        assert_eq!(account.exited(), 2);
     }
 
     #[test]

@@ -123,6 +123,12 @@ impl Target {
         self.exit_status
     }
 
+    /// That it ended by itself, how, and its last words; `None` while it runs.
+    pub fn exit_told(&mut self) -> Option<String> {
+        let status = self.exit_status()?;
+        Some(format!("the server `{}` ended by itself ({status}){}", self.name, self.log_tail()))
+    }
+
     /// Waits until it answers on its port, with any status below 500.
     pub fn wait_ready(&mut self, path: &str, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;

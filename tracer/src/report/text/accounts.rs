@@ -45,6 +45,10 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
         let difference = line
             .difference
             .map_or("not to be compared".to_owned(), |d| format!("{sign}{}", percent(d.abs())));
+        let verdict = match line.exited_processes {
+            0 => held(line.held).to_owned(),
+            exited => format!("{exited} of its processes exited and took the kernel's account along"),
+        };
         let stolen = match line.stolen_ns {
             0 => String::new(),
             stolen_ns => format!(" ({} ms were stolen by the hypervisor)", ms(stolen_ns)),
@@ -52,11 +56,10 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
         page.entry(
             "conservation",
             &format!(
-                "{}: {} and {} ms, {difference}{stolen}: {}",
+                "{}: {} and {} ms, {difference}{stolen}: {verdict}",
                 line.what,
                 ms(line.traced_ns),
                 ms(line.kernel_ns),
-                held(line.held)
             ),
         );
     }
