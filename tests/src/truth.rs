@@ -18,7 +18,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 use tracer::{
-    load::{Driver, Expectation, LoadResult, Plan, Stop, monotonic_ns},
+    load::{Driver, LoadResult, Plan, Route, Stop, monotonic_ns},
     probe::Options,
     recording::Request,
     scenario::Scenario,
@@ -144,16 +144,10 @@ impl Served {
         let request = &self.scenario.requests[0];
         let address = self.address();
         let plan = Plan {
-            address,
-            host: address.to_string(),
-            method: request.method.clone(),
-            path: path.to_owned(),
-            headers: request.headers.clone(),
-            body: request.body.clone(),
-            expect: Expectation { status: request.expect.status, body: request.expect.body.clone() },
             connections,
             timeout: self.scenario.timeout,
-            core: cpus().client.first().copied(),
+            cores: cpus().client.clone(),
+            ..Plan::new(address, vec![Route { path: path.to_owned(), ..request.into() }])
         };
         Driver::start(plan).expect("the driver connects")
     }

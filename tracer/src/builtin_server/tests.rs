@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::load::{Driver, Expectation, Plan, Stop};
+use crate::load::{Driver, Expectation, Plan, Route, Stop};
 
 /// A server on a thread of its own, for as long as the test process lives.
 fn start() -> SocketAddr {
@@ -20,23 +20,13 @@ fn start() -> SocketAddr {
     address.recv().unwrap()
 }
 
-fn get(address: SocketAddr, path: &str, body: &str) -> Plan {
-    Plan {
-        address,
-        host: String::from("test"),
-        method: String::from("GET"),
-        path: String::from(path),
-        headers: Vec::new(),
-        body: Vec::new(),
-        expect: Expectation { status: 200, body: Some(body.into()) },
-        connections: 3,
-        timeout: Duration::from_secs(20),
-        core: None,
-    }
+fn get(path: &str, body: &str) -> Route {
+    Route { expect: Expectation { status: 200, body: Some(body.into()) }, ..Route::get(path) }
 }
 
-fn check(plan: Plan) {
-    let path = plan.path.clone();
+fn check(address: SocketAddr, route: Route) {
+    let path = route.path.clone();
+    let plan = Plan { connections: 3, timeout: Duration::from_secs(20), ..Plan::new(address, vec![route]) };
     let result = Driver::start(plan).unwrap().run(Stop::Count(20)).unwrap();
     assert_eq!(result.totals.first_error, None, "{path}");
     assert_eq!((result.totals.requests, result.totals.reconnects), (20, 0), "{path}");
@@ -45,16 +35,16 @@ fn check(plan: Plan) {
 #[test]
 fn the_routes_answer_as_promised() {
     let address = start();
-    check(get(address, "/", r#"{"message":"hello"}"#));
-    check(get(address, "/users/42", r#"{"id":"42","name":"ada"}"#));
-    check(get(address, "/users/%22", r#"{"id":"%22","name":"ada"}"#));
-    let echo = get(address, "/echo", "some words");
-    check(Plan { method: String::from("POST"), body: b"some words".to_vec(), ..echo });
-    check(Plan { method: String::from("HEAD"), ..get(address, "/", "") });
+    check(address, get("/", r#"{"message":"hello"}"#));
+    check(address, get("/users/42", r#"{"id":"42","name":"ada"}"#));
+    check(address, get("/users/%22", r#"{"id":"%22","name":"ada"}"#));
+    let echo = get("/echo", "some words");
+    check(address, Route { method: String::from("POST"), body: b"some words".to_vec(), ..echo });
+    check(address, Route { method: String::from("HEAD"), ..get("/", "") });
     let missing = Expectation { status: 404, body: None };
-    check(Plan { expect: missing, ..get(address, "/missing", "") });
+    check(address, Route { expect: missing, ..get("/missing", "") });
     let refused = Expectation { status: 400, body: None };
-    check(Plan { expect: refused, ..get(address, "/?spin_us=x", "") });
+    check(address, Route { expect: refused, ..get("/?spin_us=x", "") });
 }
 
 #[test]
@@ -63,7 +53,7 @@ fn the_body_is_the_same_however_it_is_sent() {
     for query in
         ["split=1", "chunks=4", "chunks=100", "split=1&chunks=2&chunk_gap_us=100", "spin_us=10&block_us=10"]
     {
-        check(get(address, &format!("/?{query}"), r#"{"message":"hello"}"#));
+        check(address, get(&format!("/?{query}"), r#"{"message":"hello"}"#));
     }
 }
 

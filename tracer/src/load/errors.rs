@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::framing::FramingError;
+use super::plan::Endpoint;
 
 /// The kinds of failure the driver tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,14 @@ impl ErrorCounts {
         // Only the first is put into words: a run of nothing but errors must not grow.
         self.firsts[class].get_or_insert_with(|| FirstError { time_ns, words: failure.to_string() });
     }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        for (class, (count, first)) in other.counts.into_iter().zip(other.firsts).enumerate() {
+            self.counts[class] += count;
+            let firsts = [self.firsts[class].take(), first];
+            self.firsts[class] = firsts.into_iter().flatten().min_by_key(|first| first.time_ns);
+        }
+    }
 }
 
 impl fmt::Display for ErrorCounts {
@@ -103,8 +111,8 @@ impl fmt::Display for ErrorCounts {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     // No `#[source]`: the cause is in the words, and an error's chain would say it twice.
-    #[error("cannot connect to {address}: {error}")]
-    Connect { address: SocketAddr, error: io::Error },
+    #[error("cannot connect to {endpoint}: {error}")]
+    Connect { endpoint: Endpoint, error: io::Error },
     #[error("expected a response, but the server closed the connection without one")]
     Closed,
     #[error("expected a response, but the connection broke: {0}")]

@@ -50,8 +50,13 @@ pub(super) enum Progress {
         /// Bytes done with.
         consumed: usize,
     },
-    /// The response is whole.
-    Whole(Answer),
+    /// The response is whole. What lies behind `consumed` is not of it.
+    Whole {
+        /// What its head said.
+        answer: Answer,
+        /// Bytes done with.
+        consumed: usize,
+    },
 }
 
 /// How a head says its body ends.
@@ -71,12 +76,17 @@ struct Head {
 }
 
 /// What the next bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
+    #[default]
     Head,
-    Body { left_bytes: u64 },
+    Body {
+        left_bytes: u64,
+    },
     ChunkSize,
-    Chunk { left_bytes: u64 },
+    Chunk {
+        left_bytes: u64,
+    },
     ChunkEnd,
     Trailer,
     UntilClose,
@@ -84,10 +94,8 @@ enum State {
 }
 
 /// Follows the responses of one connection, one after the other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Framing {
-    /// The requests are HEAD: no response has a body, whatever its head says.
-    answers_head: bool,
     state: State,
     answer: Answer,
     /// The last final head, byte for byte: a server says the same for a whole second, so most heads need no parser.
@@ -96,42 +104,34 @@ pub(super) struct Framing {
 }
 
 impl Framing {
-    /// For responses to requests of this method.
-    pub fn new(method: &str) -> Self {
-        Self {
-            answers_head: method == "HEAD",
-            state: State::Head,
-            answer: Answer::default(),
-            learnt_bytes: Vec::new(),
-            learnt: Head::default(),
-        }
-    }
-
     /// Forgets a response left half-way; what was learnt stays.
     pub fn restart(&mut self) {
         self.state = State::Head;
     }
 
-    /// Follows the response through `input`, hands every piece of its body to `on_body`, and refuses bytes behind it.
+    /// Follows the response through `input` and hands every piece of its body to `on_body`.
+    ///
+    /// `answers_head`: the request is HEAD, so there is no body, whatever the response's head says.
     pub fn advance(
         &mut self,
         input: &[u8],
+        answers_head: bool,
         mut on_body: impl FnMut(&[u8]),
     ) -> Result<Progress, FramingError> {
         let mut consumed = 0;
-        while let Some(step_bytes) = self.step(&input[consumed..], &mut on_body)? {
+        while let Some(step_bytes) = self.step(&input[consumed..], answers_head, &mut on_body)? {
             consumed += step_bytes;
             if self.state == State::Done {
                 self.state = State::Head;
-                let extra_bytes = input.len() - consumed;
-                return if extra_bytes == 0 {
-                    Ok(Progress::Whole(self.answer))
-                } else {
-                    Err(FramingError::Extra(extra_bytes))
-                };
+                return Ok(Progress::Whole { answer: self.answer, consumed });
             }
         }
         Ok(Progress::Partial { consumed })
+    }
+
+    /// Nothing of the next response has been followed yet but, at most, interim heads.
+    pub fn is_at_head(&self) -> bool {
+        self.state == State::Head
     }
 
     /// The server closed the connection: the end of the response, if that is how it ends.
@@ -143,7 +143,12 @@ impl Framing {
     }
 
     /// Takes one element off the front of `rest` and returns its length; `None` when more bytes are needed for it.
-    fn step(&mut self, rest: &[u8], on_body: &mut impl FnMut(&[u8])) -> Result<Option<usize>, FramingError> {
+    fn step(
+        &mut self,
+        rest: &[u8],
+        answers_head: bool,
+        on_body: &mut impl FnMut(&[u8]),
+    ) -> Result<Option<usize>, FramingError> {
         if rest.is_empty() {
             return Ok(None);
         }
@@ -153,7 +158,7 @@ impl Framing {
             (taken, left_bytes - taken as u64)
         };
         let (taken, next) = match self.state {
-            State::Head => return self.head(rest),
+            State::Head => return self.head(rest, answers_head),
             State::Body { left_bytes } => match body(left_bytes) {
                 (taken, 0) => (taken, State::Done),
                 (taken, left_bytes) => (taken, State::Body { left_bytes }),
@@ -185,9 +190,9 @@ impl Framing {
         Ok(Some(taken))
     }
 
-    fn head(&mut self, rest: &[u8]) -> Result<Option<usize>, FramingError> {
+    fn head(&mut self, rest: &[u8], answers_head: bool) -> Result<Option<usize>, FramingError> {
         if self.learnt_bytes.is_empty() || !rest.starts_with(&self.learnt_bytes) {
-            let Some((head_bytes, head)) = parse_head(rest, self.answers_head)? else { return Ok(None) };
+            let Some((head_bytes, head)) = parse_head(rest)? else { return Ok(None) };
             if (100..200).contains(&head.answer.status) {
                 return Ok(Some(head_bytes)); // interim: the final head follows
             }
@@ -195,8 +200,10 @@ impl Framing {
             self.learnt_bytes.extend_from_slice(&rest[..head_bytes]);
             self.learnt = head;
         }
+        let body = if answers_head { BodyLength::None } else { self.learnt.body };
         self.answer = self.learnt.answer;
-        self.state = match self.learnt.body {
+        self.answer.keeps_alive &= body != BodyLength::UntilClose;
+        self.state = match body {
             BodyLength::None | BodyLength::Exactly(0) => State::Done,
             BodyLength::Exactly(left_bytes) => State::Body { left_bytes },
             BodyLength::Chunked => State::ChunkSize,
@@ -207,7 +214,7 @@ impl Framing {
 }
 
 /// Length of the head at the front of `bytes` and what it says; `None` when it is not all there.
-fn parse_head(bytes: &[u8], answers_head: bool) -> Result<Option<(usize, Head)>, FramingError> {
+fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, FramingError> {
     // httparse skips empty lines before a head. After a response they are bytes that do not belong there.
     if let [b'\r' | b'\n', ..] = bytes {
         return Err(FramingError::Head(httparse::Error::NewLine));
@@ -242,13 +249,12 @@ fn parse_head(bytes: &[u8], answers_head: bool) -> Result<Option<(usize, Head)>,
         return Err(FramingError::Upgrade);
     }
     let body = match (last_coding, content_length) {
-        _ if answers_head || matches!(status, 100..200 | 204 | 304) => BodyLength::None,
+        _ if matches!(status, 100..200 | 204 | 304) => BodyLength::None,
         (Some(_), Some(_)) => return Err(FramingError::TwoLengths),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => BodyLength::Chunked,
         (None, Some(length_bytes)) => BodyLength::Exactly(length_bytes),
         (Some(_), None) | (None, None) => BodyLength::UntilClose,
     };
-    keeps_alive &= body != BodyLength::UntilClose;
     Ok(Some((head_bytes, Head { answer: Answer { status, keeps_alive }, body })))
 }
 

@@ -7,13 +7,21 @@ use super::*;
 
 /// Feeds `pieces` as a connection would: what was not consumed is given again with the next piece.
 fn follow(framing: &mut Framing, pieces: &[&[u8]]) -> Result<(Progress, Vec<u8>), FramingError> {
+    follow_answer(framing, pieces, false)
+}
+
+fn follow_answer(
+    framing: &mut Framing,
+    pieces: &[&[u8]],
+    answers_head: bool,
+) -> Result<(Progress, Vec<u8>), FramingError> {
     let mut buffer = Vec::new();
     let mut body = Vec::new();
     let mut progress = Progress::Partial { consumed: 0 };
     for piece in pieces {
         assert!(matches!(progress, Progress::Partial { .. }), "whole before its last byte");
         buffer.extend_from_slice(piece);
-        progress = framing.advance(&buffer, |bytes| body.extend_from_slice(bytes))?;
+        progress = framing.advance(&buffer, answers_head, |bytes| body.extend_from_slice(bytes))?;
         if let Progress::Partial { consumed } = progress {
             buffer.drain(..consumed);
         }
@@ -21,31 +29,44 @@ fn follow(framing: &mut Framing, pieces: &[&[u8]]) -> Result<(Progress, Vec<u8>)
     Ok((progress, body))
 }
 
+/// One response and nothing behind it.
 fn whole(framing: &mut Framing, bytes: &[u8]) -> Result<(Answer, Vec<u8>), FramingError> {
-    match follow(framing, &[bytes])? {
-        (Progress::Whole(answer), body) => Ok((answer, body)),
+    whole_answer(framing, bytes, false)
+}
+
+fn whole_answer(
+    framing: &mut Framing,
+    bytes: &[u8],
+    answers_head: bool,
+) -> Result<(Answer, Vec<u8>), FramingError> {
+    match follow_answer(framing, &[bytes], answers_head)? {
+        (Progress::Whole { consumed, .. }, _) if consumed < bytes.len() => {
+            Err(FramingError::Extra(bytes.len() - consumed))
+        }
+        (Progress::Whole { answer, .. }, body) => Ok((answer, body)),
         (Progress::Partial { .. }, _) => panic!("not whole"),
     }
 }
 
 fn error_of(bytes: &[u8]) -> FramingError {
-    whole(&mut Framing::new("GET"), bytes).expect_err("refused")
+    whole(&mut Framing::default(), bytes).expect_err("refused")
 }
 
 #[test]
 fn a_response_cut_at_every_byte_is_the_same_response() {
     let response: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nx: y\r\n\r\nhello";
-    let mut framing = Framing::new("GET");
+    let mut framing = Framing::default();
     for cut in 1..response.len() {
         let (progress, body) = follow(&mut framing, &[&response[..cut], &response[cut..]]).unwrap();
-        assert_eq!(progress, Progress::Whole(Answer { status: 200, keeps_alive: true }), "cut at {cut}");
+        let answer = Answer { status: 200, keeps_alive: true };
+        assert!(matches!(progress, Progress::Whole { answer: a, .. } if a == answer), "cut at {cut}");
         assert_eq!(body, b"hello", "cut at {cut}");
     }
 }
 
 #[test]
 fn a_head_that_differs_from_the_learnt_one_is_parsed() {
-    let mut framing = Framing::new("GET");
+    let mut framing = Framing::default();
     for (status, length) in [(200, 2), (200, 2), (404, 3), (200, 2)] {
         let response =
             format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{}", "z".repeat(length));
@@ -66,20 +87,21 @@ fn some_responses_have_no_body_whatever_their_head_says() {
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
         ),
     ] {
-        let (answer, body) = whole(&mut Framing::new(method), head.as_bytes()).unwrap();
+        let (answer, body) =
+            whole_answer(&mut Framing::default(), head.as_bytes(), method == "HEAD").unwrap();
         assert!(answer.keeps_alive && body.is_empty(), "{head}");
     }
 }
 
 #[test]
 fn a_response_without_a_length_ends_with_the_connection() {
-    let mut framing = Framing::new("GET");
+    let mut framing = Framing::default();
     let (progress, body) = follow(&mut framing, &[b"HTTP/1.1 200 OK\r\n\r\nhel", b"lo"]).unwrap();
     assert!(matches!(progress, Progress::Partial { consumed: 2 }));
     assert_eq!(body, b"hello");
     assert_eq!(framing.close(), Ok(Answer { status: 200, keeps_alive: false }));
 
-    let mut framing = Framing::new("GET");
+    let mut framing = Framing::default();
     follow(&mut framing, &[b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhel"]).unwrap();
     assert_eq!(framing.close(), Err(FramingError::Truncated));
 }
@@ -92,7 +114,7 @@ fn keep_alive_follows_version_and_connection_header() {
         ("HTTP/1.0 204 X\r\n\r\n", false),
         ("HTTP/1.0 204 X\r\nconnection: Keep-Alive\r\n\r\n", true),
     ] {
-        let (answer, _) = whole(&mut Framing::new("GET"), head.as_bytes()).unwrap();
+        let (answer, _) = whole(&mut Framing::default(), head.as_bytes()).unwrap();
         assert_eq!(answer.keeps_alive, keeps_alive, "{head}");
     }
 }
@@ -175,7 +197,7 @@ proptest! {
         responses in vec((200..600_u16, 0..3_usize, vec(any::<u8>(), 0..200), written()), 1..4),
         cuts in vec(1..30_usize, 1..20),
     ) {
-        let mut framing = Framing::new("GET");
+        let mut framing = Framing::default();
         for (status, interim, body, written) in responses {
             prop_assume!(!matches!(status, 204 | 304));
             let bytes = serialise(status, interim, &body, &written);
@@ -189,7 +211,7 @@ proptest! {
             let (progress, found) = follow(&mut framing, &pieces).unwrap();
             prop_assert_eq!(found, body);
             let answer = match progress {
-                Progress::Whole(answer) => answer,
+                Progress::Whole { answer, .. } => answer,
                 Progress::Partial { .. } => framing.close().unwrap(),
             };
             let closes = matches!(written, Written::Close);
@@ -200,16 +222,16 @@ proptest! {
 
     #[test]
     fn any_bytes_are_taken_without_panic(pieces in vec(vec(any::<u8>(), 0..50), 0..10), chunked in any::<bool>()) {
-        let mut framing = Framing::new("GET");
+        let mut framing = Framing::default();
         let mut buffer = Vec::new();
         if chunked {
             buffer.extend(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
         }
         for piece in pieces {
             buffer.extend(piece);
-            match framing.advance(&buffer, |_| {}) {
+            match framing.advance(&buffer, false, |_| {}) {
                 Ok(Progress::Partial { consumed }) => drop(buffer.drain(..consumed)),
-                Ok(Progress::Whole(_)) => buffer.clear(),
+                Ok(Progress::Whole { .. }) => buffer.clear(),
                 Err(_) => break,
             }
         }

@@ -1,4 +1,4 @@
-//! The keep-alive load driver: a closed loop over raw HTTP/1.1 connections, on one thread and one core.
+//! The load driver: raw HTTP/1.1 connections on one thread per core, as a closed loop or at a constant rate.
 //!
 //! A [`Driver`] opens its connections once and keeps them from run to run, so that a warm-up ends with the very
 //! connections that are measured. Every response's status, framing and body are checked.
@@ -7,31 +7,36 @@ mod clock;
 mod connection;
 mod errors;
 mod framing;
+mod mix;
+mod pace;
 mod plan;
+mod request;
 mod result;
+mod socket;
 #[cfg(test)]
 mod tests;
+mod window;
+mod worker;
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use rustix::thread::{CpuSet, sched_setaffinity};
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
+use anyhow::{Context, anyhow, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use self::clock::monotonic_ns;
-use self::connection::{Connection, Job};
 pub use self::errors::{ErrorClass, ErrorCounts, FirstError};
-pub use self::plan::{Expectation, Plan};
-use self::result::{Controls, Sampling, Window};
-pub use self::result::{LoadResult, Sample};
+pub use self::plan::{Abort, Endpoint, Expectation, Plan, Route};
+pub use self::result::{Counts, LoadResult, Paced, RouteResult, Sample, Second, Seconds, Tick, WorkerResult};
+use self::window::{Controls, Order, Place, Sampling};
+use self::worker::Worker;
+
+/// Files a process has open besides the connections: more than enough.
+const OTHER_FILES: u64 = 64;
 
 /// When a run stops sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,59 +47,68 @@ pub enum Stop {
     After(Duration),
 }
 
-/// The driver: a thread with its connections. Dropping it closes them.
+/// The driver: its threads with their connections. Dropping it closes them.
 pub struct Driver {
+    workers: Vec<Handle>,
+    controls: Controls,
+}
+
+/// One of the driver's threads.
+struct Handle {
     /// `None` only while being dropped: the closed channel ends the thread.
     orders: Option<UnboundedSender<Order>>,
     thread: Option<thread::JoinHandle<()>>,
-    controls: Controls,
     thread_id: u32,
 }
 
-/// One run, as the driver's thread is asked for it.
-struct Order {
-    stop: Stop,
-    sampling: Sampling,
-    reply: mpsc::Sender<LoadResult>,
-}
-
 impl Driver {
-    /// Starts the driver's thread and opens all connections.
+    /// Starts the driver's threads and opens all connections.
     pub fn start(plan: Plan) -> anyhow::Result<Self> {
-        let job = Job { request: plan.request_bytes()?, plan };
+        let requests = plan.requests()?;
+        allow_open_files(plan.connections as u64 + OTHER_FILES)?;
         let controls = Controls::default();
-        let (orders, inbox) = unbounded_channel();
-        let (ready_sender, ready) = mpsc::channel();
-        let of_thread = controls.clone();
-        let thread = thread::Builder::new()
-            .name(String::from("tracer-load"))
-            .spawn(move || serve(job, of_thread, inbox, &ready_sender))
-            .context("cannot start the load driver's thread")?;
-        let thread_id = ready.recv().context("the load driver's thread ended before it was ready")??;
-        Ok(Self { orders: Some(orders), thread: Some(thread), controls, thread_id })
+        let threads = plan.threads();
+        let mut workers = Vec::new();
+        for thread in 0..threads {
+            let place = Place {
+                thread,
+                threads,
+                core: plan.cores.get(thread).copied(),
+                connections: plan.connections_of(thread),
+            };
+            let (plan, requests, controls) = (plan.clone(), requests.clone(), controls.clone());
+            workers.push(Handle::start(Worker { plan, requests, place, controls })?);
+        }
+        Ok(Self { workers, controls })
     }
 
     /// Sends requests until `stop`, waits for the last answers, and leaves the connections open for the next run.
     pub fn run(&mut self, stop: Stop) -> anyhow::Result<LoadResult> {
-        self.order(stop, Sampling::Off)
+        self.order(stop, Sampling::Off, None)
     }
 
     /// Like [`run`](Self::run), and keeps every request's times.
     pub fn run_keeping_samples(&mut self, stop: Stop) -> anyhow::Result<LoadResult> {
-        self.order(stop, Sampling::Keep)
+        self.order(stop, Sampling::Keep, None)
     }
 
-    /// Like [`run`](Self::run), and sends every request's times in portions as they come, in the order of completion:
-    /// memory does not grow with the number of requests.
+    /// Like [`run`](Self::run), and sends every request's times in portions as they come, in the order of completion on
+    /// each connection: memory does not grow with the number of requests.
     pub fn run_sending_samples(
         &mut self,
         stop: Stop,
         samples: mpsc::Sender<Vec<Sample>>,
     ) -> anyhow::Result<LoadResult> {
-        self.order(stop, Sampling::Send(samples))
+        self.order(stop, Sampling::Send(samples), None)
     }
 
-    /// Once set, a run sends no more and returns what it has, and no other run begins.
+    /// Like [`run`](Self::run), and sends the figures of every thread each second; [`Seconds`] puts them together.
+    pub fn run_ticking(&mut self, stop: Stop, ticks: mpsc::Sender<Tick>) -> anyhow::Result<LoadResult> {
+        self.order(stop, Sampling::Off, Some(ticks))
+    }
+
+    /// Once set, a run sends no more and returns what it has, and no other run begins. What is not answered within a
+    /// second is abandoned.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.controls.stop)
     }
@@ -104,22 +118,65 @@ impl Driver {
         Arc::clone(&self.controls.progress)
     }
 
-    /// The kernel's id of the driver's thread.
-    pub fn thread_id(&self) -> u32 {
-        self.thread_id
+    /// Threads it sends from.
+    pub fn threads(&self) -> usize {
+        self.workers.len()
     }
 
-    fn order(&mut self, stop: Stop, sampling: Sampling) -> anyhow::Result<LoadResult> {
-        let (reply, result) = mpsc::channel();
-        let gone =
-            || anyhow!("the load driver's thread is gone: its panic is printed above, please report it");
-        let orders = self.orders.as_ref().ok_or_else(gone)?;
-        orders.send(Order { stop, sampling, reply }).map_err(|_| gone())?;
-        result.recv().map_err(|_| gone())
+    /// The kernel's ids of the driver's threads.
+    pub fn thread_ids(&self) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.thread_id).collect()
+    }
+
+    fn order(
+        &mut self,
+        stop: Stop,
+        sampling: Sampling,
+        ticks: Option<mpsc::Sender<Tick>>,
+    ) -> anyhow::Result<LoadResult> {
+        self.controls.progress.store(0, Ordering::Relaxed);
+        let (remaining, length_ns) = match stop {
+            Stop::Count(count) => (count, u64::MAX),
+            Stop::After(duration) => (u64::MAX, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        };
+        let (reply, results) = mpsc::channel();
+        let remaining = Arc::new(AtomicU64::new(remaining));
+        let order = Order { remaining, length_ns, sampling, ticks, reply };
+        for worker in &self.workers {
+            let orders = worker.orders.as_ref().ok_or_else(gone)?;
+            orders.send(order.clone()).map_err(|_| gone())?;
+        }
+        drop(order);
+        let mut results: Vec<_> = results.iter().collect();
+        if results.len() < self.workers.len() {
+            return Err(gone());
+        }
+        results.sort_by_key(|(thread, _)| *thread);
+        let mut results = results.into_iter().map(|(_, result)| result);
+        let mut all = results.next().ok_or_else(gone)?;
+        results.for_each(|result| all.merge(result));
+        Ok(all)
     }
 }
 
-impl Drop for Driver {
+fn gone() -> anyhow::Error {
+    anyhow!("a thread of the load driver is gone: its panic is printed above, please report it")
+}
+
+impl Handle {
+    fn start(worker: Worker) -> anyhow::Result<Self> {
+        let (orders, inbox) = unbounded_channel();
+        let (ready_sender, ready) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name(String::from("tracer-load"))
+            .spawn(move || worker.serve(inbox, &ready_sender))
+            .context("cannot start the load driver's thread")?;
+        let thread_id = ready.recv().context("the load driver's thread ended before it was ready")??;
+        Ok(Self { orders: Some(orders), thread: Some(thread), thread_id })
+    }
+}
+
+impl Drop for Handle {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -129,77 +186,17 @@ impl Drop for Driver {
     }
 }
 
-/// The driver's thread: gets ready, says so or why not, and works off orders until there are none to come.
-fn serve(
-    job: Job,
-    controls: Controls,
-    mut inbox: UnboundedReceiver<Order>,
-    ready: &mpsc::Sender<anyhow::Result<u32>>,
-) {
-    let prepared = pin(job.plan.core).and_then(|()| {
-        Builder::new_current_thread()
-            .enable_all()
-            .build_local(LocalOptions::default())
-            .context("cannot start the load driver's event loop")
-    });
-    let runtime = match prepared {
-        Ok(runtime) => runtime,
-        Err(error) => return drop(ready.send(Err(error))),
-    };
-    runtime.block_on(async {
-        let mut connections = match open(Rc::new(job)).await {
-            Ok(connections) => connections,
-            Err(error) => return drop(ready.send(Err(error))),
-        };
-        // Whoever waits for a reply may have gone: then the channel of orders closes as well.
-        let _ = ready.send(Ok(clock::thread_id()));
-        while let Some(order) = inbox.recv().await {
-            let result;
-            (connections, result) = run(connections, &order, controls.clone()).await;
-            let _ = order.reply.send(result);
-        }
-    });
-}
-
-fn pin(core: Option<usize>) -> anyhow::Result<()> {
-    let Some(core) = core else { return Ok(()) };
-    let impossible =
-        || format!("cannot pin the load driver to CPU {core}: choose one that this process may run on");
-    if core >= CpuSet::MAX_CPU {
-        return Err(anyhow!(impossible()));
+/// Raises this process's own limit of open files when it is too low for the connections.
+fn allow_open_files(wanted: u64) -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
     }
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(None, &cores).with_context(impossible)
-}
-
-async fn open(job: Rc<Job>) -> anyhow::Result<Vec<Connection>> {
-    let count = job.plan.connections;
-    let mut connections = Vec::with_capacity(count);
-    for number in 1..=count {
-        let connection = Connection::open(Rc::clone(&job)).await.with_context(|| {
-            format!(
-                "opening connection {number} of {count} failed, so there is no load: is the server listening?"
-            )
-        })?;
-        connections.push(connection);
-    }
-    Ok(connections)
-}
-
-/// One run over the connections: each in a task of its own, all on this thread.
-async fn run(
-    connections: Vec<Connection>,
-    order: &Order,
-    controls: Controls,
-) -> (Vec<Connection>, LoadResult) {
-    let window = Window::open(order.stop, order.sampling.clone(), connections.len(), controls);
-    let window = Rc::new(RefCell::new(window));
-    let mut tasks = JoinSet::new();
-    for connection in connections {
-        tasks.spawn_local(connection.drive(Rc::clone(&window)));
-    }
-    let connections = tasks.join_all().await;
-    let window = Rc::into_inner(window).expect("every task gave its share back").into_inner();
-    (connections, window.close())
+    ensure!(
+        limit.maximum.is_none_or(|maximum| maximum >= wanted),
+        "so many connections need {wanted} open files, but this process may have only {}: raise the limit with `ulimit -Hn {wanted}`, or use fewer connections",
+        limit.maximum.unwrap_or_default()
+    );
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
+        .context("cannot raise the limit of open files for so many connections")
 }

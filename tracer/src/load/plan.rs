@@ -1,17 +1,69 @@
-//! What the driver is asked to do, and the request it repeats.
+//! What the driver is asked to do.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+
+use super::request::Request;
+use crate::scenario;
 
 /// What to send, where, over how many connections, and what must come back.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
-    pub address: SocketAddr,
-    /// Value of the Host header, unless `headers` has one.
+    pub endpoint: Endpoint,
+    /// Value of the Host header, unless a route has one.
     pub host: String,
+    /// What to ask for; with several, in the proportion of their weights.
+    pub routes: Vec<Route>,
+    /// Connections, over all cores.
+    pub connections: usize,
+    /// Requests in flight on a connection at most; more than one is HTTP pipelining.
+    pub pipeline: usize,
+    /// Requests per second over all connections, sent when they are due whether or not earlier ones were answered
+    /// (open loop); `None`: as soon as there is room (closed loop).
+    pub rate: Option<f64>,
+    /// Requests after which a connection is closed and another opened; `None`: as many as the server lets it carry.
+    pub requests_per_connection: Option<u64>,
+    /// Bytes of responses read per second on a connection at most; `None`: as they come.
+    pub read_bytes_per_s: Option<u64>,
+    /// Give up on every request, on purpose.
+    pub abort: Option<Abort>,
+    /// Longest wait for a connection, and for a whole response.
+    pub timeout: Duration,
+    /// CPUs for the driver's threads, one each; none: one thread, wherever the scheduler puts it.
+    pub cores: Vec<usize>,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// A UNIX socket.
+    Unix(PathBuf),
+}
+
+/// When a client gives up on a request: it closes the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// Once the response's head is there.
+    Head,
+    /// Once so many bytes of the response are there.
+    Bytes(u64),
+    /// So long after the request was sent.
+    After(Duration),
+}
+
+/// One kind of request.
+///
+/// `{counter:N}` and `{id:N}` in path, header values and body stand for N digits that differ from request to request:
+/// decimal ones that count up, hexadecimal ones in no order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
     /// Method.
     pub method: String,
     /// Path and query.
@@ -22,12 +74,8 @@ pub struct Plan {
     pub body: Vec<u8>,
     /// What every response must be.
     pub expect: Expectation,
-    /// Connections, each with one request in flight at most.
-    pub connections: usize,
-    /// Longest wait for a connection, and for a whole response.
-    pub timeout: Duration,
-    /// CPU for the driver's thread; `None`: wherever the scheduler puts it.
-    pub core: Option<usize>,
+    /// How often it is sent, relative to the others.
+    pub weight: u32,
 }
 
 /// What a response must be to count.
@@ -40,51 +88,96 @@ pub struct Expectation {
 }
 
 impl Plan {
-    /// The request as it goes over the wire; an error names the part that cannot be sent.
-    pub(super) fn request_bytes(&self) -> anyhow::Result<Vec<u8>> {
-        ensure!(self.connections > 0, "the load needs at least one connection");
-        ensure!(!self.timeout.is_zero(), "the load's timeout must be longer than zero");
-        ensure!(
-            !self.method.is_empty() && self.method.bytes().all(|byte| byte.is_ascii_alphabetic()),
-            "the method {:?} cannot be sent: use one word such as GET or POST",
-            self.method
-        );
-        ensure!(
-            self.method != "CONNECT",
-            "the method CONNECT opens a tunnel, which the driver cannot follow: use another"
-        );
-        ensure!(
-            self.path.starts_with('/') && self.path.bytes().all(|byte| byte.is_ascii_graphic()),
-            "the path {:?} cannot be sent: start it with '/' and percent-encode spaces and other special characters",
-            self.path
-        );
-        let given = |name: &str| self.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
-        let mut headers = Vec::new();
-        if !given("host") {
-            headers.push(("Host", self.host.clone()));
+    /// A closed loop over one connection, with a timeout of five seconds, pinned nowhere.
+    pub fn new(endpoint: impl Into<Endpoint>, routes: Vec<Route>) -> Self {
+        let endpoint = endpoint.into();
+        Self {
+            host: match &endpoint {
+                Endpoint::Tcp(address) => address.to_string(),
+                Endpoint::Unix(_) => String::from("localhost"),
+            },
+            endpoint,
+            routes,
+            connections: 1,
+            pipeline: 1,
+            rate: None,
+            requests_per_connection: None,
+            read_bytes_per_s: None,
+            abort: None,
+            timeout: Duration::from_secs(5),
+            cores: Vec::new(),
         }
-        let may_have_body = ["POST", "PUT", "PATCH"].contains(&self.method.as_str());
-        if !given("content-length") && (may_have_body || !self.body.is_empty()) {
-            headers.push(("Content-Length", self.body.len().to_string()));
-        }
-        headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    }
 
-        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
-        for (name, value) in headers {
-            ensure!(
-                !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'),
-                "the header name {name:?} cannot be sent: use visible ASCII without ':'"
-            );
-            ensure!(
-                !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)),
-                "the value of header {name} cannot be sent: it has a line break in it, remove that"
-            );
-            head.push_str(&format!("{name}: {value}\r\n"));
+    /// Threads: one for each core, but none without a connection.
+    pub(super) fn threads(&self) -> usize {
+        self.cores.len().clamp(1, self.connections)
+    }
+
+    /// Connections of one of the threads: as equal as can be, and together exactly those of the plan.
+    pub(super) fn connections_of(&self, thread: usize) -> usize {
+        let threads = self.threads();
+        self.connections / threads + usize::from(thread < self.connections % threads)
+    }
+
+    /// The routes' requests as they go over the wire; an error names the part that cannot be sent.
+    pub(super) fn requests(&self) -> anyhow::Result<Vec<Request>> {
+        ensure!(self.connections > 0, "the load needs at least one connection");
+        ensure!(self.pipeline > 0, "the load needs at least one request in flight on a connection");
+        ensure!(!self.timeout.is_zero(), "the load's timeout must be longer than zero");
+        ensure!(self.requests_per_connection != Some(0), "a connection must carry at least one request");
+        ensure!(self.read_bytes_per_s != Some(0), "a slow reader must read at least one byte per second");
+        ensure!(
+            self.rate.is_none_or(|rate| rate.is_finite() && rate > 0.0),
+            "the rate must be above zero requests per second"
+        );
+        ensure!(!self.routes.is_empty(), "the load needs at least one route");
+        let request = |route: &Route| {
+            Request::of(route, &self.host).with_context(|| format!("{} {}", route.method, route.path))
+        };
+        self.routes.iter().map(request).collect()
+    }
+}
+
+impl Route {
+    /// GET of a path, expecting status 200.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self {
+            method: String::from("GET"),
+            path: path.into(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            expect: Expectation { status: 200, body: None },
+            weight: 1,
         }
-        head.push_str("\r\n");
-        let mut bytes = head.into_bytes();
-        bytes.extend_from_slice(&self.body);
-        Ok(bytes)
+    }
+}
+
+impl From<&scenario::Request> for Route {
+    fn from(request: &scenario::Request) -> Self {
+        Self {
+            method: request.method.clone(),
+            path: request.path.clone(),
+            headers: request.headers.clone(),
+            body: request.body.clone(),
+            expect: Expectation { status: request.expect.status, body: request.expect.body.clone() },
+            weight: 1,
+        }
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -93,43 +186,29 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        Plan {
-            address: ([127, 0, 0, 1], 80).into(),
-            host: String::from("here"),
-            method: String::from("GET"),
-            path: String::from("/a?b=c"),
-            headers: vec![(String::from("Accept"), String::from("*/*"))],
-            body: Vec::new(),
-            expect: Expectation { status: 200, body: None },
-            connections: 1,
-            timeout: Duration::from_secs(1),
-            core: None,
+        Plan::new(SocketAddr::from(([127, 0, 0, 1], 80)), vec![Route::get("/")])
+    }
+
+    #[test]
+    fn connections_are_shared_out_and_none_is_added_or_lost() {
+        for (connections, cores, expected) in
+            [(3, 2, vec![2, 1]), (1, 2, vec![1]), (10, 0, vec![10]), (7, 3, vec![3, 2, 2])]
+        {
+            let plan = Plan { connections, cores: (0..cores).collect(), ..plan() };
+            let shares: Vec<_> = (0..plan.threads()).map(|thread| plan.connections_of(thread)).collect();
+            assert_eq!(shares, expected);
         }
     }
 
     #[test]
-    fn the_request_is_what_the_plan_says() {
-        assert_eq!(
-            plan().request_bytes().unwrap(),
-            b"GET /a?b=c HTTP/1.1\r\nHost: here\r\nAccept: */*\r\n\r\n"
-        );
-        let post = Plan { method: String::from("POST"), body: b"hi".to_vec(), headers: vec![], ..plan() };
-        assert_eq!(
-            post.request_bytes().unwrap(),
-            b"POST /a?b=c HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nhi"
-        );
-        let own = Plan { headers: vec![(String::from("hOst"), String::from("there"))], ..plan() };
-        assert_eq!(own.request_bytes().unwrap(), b"GET /a?b=c HTTP/1.1\r\nhOst: there\r\n\r\n");
-    }
-
-    #[test]
-    fn what_cannot_be_sent_is_refused_by_name() {
-        let refused = |plan: Plan| plan.request_bytes().unwrap_err().to_string();
+    fn what_cannot_be_done_is_refused_by_name() {
+        let refused = |plan: Plan| format!("{:#}", plan.requests().unwrap_err());
         assert!(refused(Plan { connections: 0, ..plan() }).contains("connection"));
         assert!(refused(Plan { timeout: Duration::ZERO, ..plan() }).contains("timeout"));
-        assert!(refused(Plan { method: String::from("GET /"), ..plan() }).contains("method"));
-        assert!(refused(Plan { path: String::from("/a b"), ..plan() }).contains("percent-encode"));
-        let split = vec![(String::from("x"), String::from("1\r\ny: 2"))];
-        assert!(refused(Plan { headers: split, ..plan() }).contains("header x"));
+        assert!(refused(Plan { rate: Some(0.0), ..plan() }).contains("rate"));
+        assert!(refused(Plan { pipeline: 0, ..plan() }).contains("in flight"));
+        assert!(refused(Plan { routes: vec![], ..plan() }).contains("route"));
+        let wrong = Route { path: String::from("x"), ..Route::get("/") };
+        assert!(refused(Plan { routes: vec![wrong], ..plan() }).starts_with("GET x: the path"));
     }
 }

@@ -1,29 +1,25 @@
-//! What a run of the driver found out, while it runs ([`Window`]) and after ([`LoadResult`]).
+//! What a run of the driver found out.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::errors::{ErrorClass, ErrorCounts, Failure};
-use super::{Stop, clock};
+use super::errors::{ErrorClass, ErrorCounts};
 use crate::recording::LoadTotals;
 use crate::stats::percentiles;
 
-/// Largest latency the histogram tells apart, an hour; what is longer counts as that.
+/// Largest latency a histogram tells apart, an hour; what is longer counts as that.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// Attempts to open a connection that may fail in a row, per connection, before the run is given up.
-const CONNECT_ATTEMPTS: u64 = 3;
 
 /// One answered request as the client saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The client's port: the remote one from where the server stands.
+    /// The client's port: the remote one from where the server stands. Zero on a UNIX socket.
     pub remote_port: u16,
     /// Read just before the request's first write.
     pub send_ns: u64,
+    /// Read just after the read that brought the response's first byte.
+    pub first_byte_ns: u64,
     /// Read just after the read that completed the response.
     pub done_ns: u64,
 }
@@ -33,10 +29,16 @@ pub struct Sample {
 pub struct LoadResult {
     /// The figures that are kept.
     pub totals: LoadTotals,
-    /// Nanoseconds from send to done of every answered request, as expected or not, and from send to giving up of
-    /// those that timed out.
+    /// Service time: nanoseconds from send to done of every answered request, as expected or not, and from send to
+    /// giving up of those that timed out.
     pub latency: Histogram<u64>,
-    /// Every answered request, in the order of completion; empty unless asked for.
+    /// What only a constant rate has.
+    pub paced: Option<Paced>,
+    /// Nanoseconds to open a connection; those opened during the run.
+    pub connect: Histogram<u64>,
+    /// Figures by route, in the plan's order.
+    pub routes: Vec<RouteResult>,
+    /// Every answered request, in the order of completion on its thread; empty unless asked for.
     pub samples: Vec<Sample>,
     /// When the run started.
     pub started_ns: u64,
@@ -46,211 +48,252 @@ pub struct LoadResult {
     pub bytes_out: u64,
     /// Response bytes read.
     pub bytes_in: u64,
-    /// The driver's thread.
-    pub thread_id: u32,
+    /// Requests sent on a connection that had carried another one before.
+    pub reused: u64,
+    /// Requests the client gave up on purpose.
+    pub aborted: u64,
+    /// Requests in flight when the run was interrupted.
+    pub abandoned: u64,
+    /// Requests answered before all of them was written.
+    pub answered_early: u64,
+    /// The driver's threads.
+    pub workers: Vec<WorkerResult>,
     /// Failures by class.
     pub errors: ErrorCounts,
+}
+
+/// What a constant rate tells besides.
+#[derive(Clone, Debug)]
+pub struct Paced {
+    /// Response time: as [`LoadResult::latency`], but from when the request was due.
+    pub response: Histogram<u64>,
+    /// Nanoseconds a request left later than the driver could have sent it: after it was due, and after there was an
+    /// idle connection.
+    pub send_lag: Histogram<u64>,
+    /// Requests due in the run.
+    pub asked: u64,
+    /// Requests that found no idle connection when they were due.
+    pub delayed: u64,
+}
+
+/// Figures of one route.
+#[derive(Clone, Debug)]
+pub struct RouteResult {
+    /// Requests answered as expected.
+    pub requests: u64,
+    /// Requests answered wrongly or not at all.
+    pub errors: u64,
+    /// As [`LoadResult::latency`] and, at a constant rate, as [`Paced::response`].
+    pub latency: Histogram<u64>,
+}
+
+/// One of the driver's threads.
+#[derive(Clone, Debug)]
+pub struct WorkerResult {
+    /// The kernel's id of it.
+    pub thread_id: u32,
+    /// The CPU it was pinned to.
+    pub core: Option<usize>,
+    /// Its connections.
+    pub connections: usize,
+    /// CPU nanoseconds it used.
+    pub cpu_ns: u64,
+    /// Nanoseconds it was ready and waited for its CPU.
+    pub run_delay_ns: u64,
+    /// Nanoseconds of its part of the run.
+    pub elapsed_ns: u64,
 }
 
 impl LoadResult {
     /// Requests sent, whatever became of them.
     pub fn sent(&self) -> u64 {
-        self.totals.requests + self.totals.errors - self.errors.count(ErrorClass::Connect)
+        let unsent = self.errors.count(ErrorClass::Connect);
+        self.totals.requests + self.totals.errors + self.aborted + self.abandoned - unsent
     }
-}
 
-/// What the caller may watch and set while a run goes on.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Controls {
-    pub stop: Arc<AtomicBool>,
-    pub progress: Arc<AtomicU64>,
-}
-
-/// What becomes of the samples of a run.
-#[derive(Clone, Debug)]
-pub(super) enum Sampling {
-    Off,
-    Keep,
-    Send(mpsc::Sender<Vec<Sample>>),
-}
-
-/// Samples sent at once.
-const PORTION: usize = 1_024;
-
-/// A run while it goes on: says whether another request may be sent, and takes in what became of each.
-#[derive(Debug)]
-pub(super) struct Window {
-    result: LoadResult,
-    controls: Controls,
-    sampling: Sampling,
-    /// Requests that may still be sent.
-    remaining: u64,
-    /// No request is sent from here on.
-    deadline_ns: u64,
-    /// The last clock reading: closed loop, so it is when the next request could be sent.
-    now_ns: u64,
-    started_cpu_ns: u64,
-    /// Requests answered, right or wrong.
-    answered: u64,
-    failed_connects: u64,
-    failed_connects_max: u64,
-}
-
-impl Window {
-    pub fn open(stop: Stop, sampling: Sampling, connections: usize, controls: Controls) -> Self {
-        controls.progress.store(0, Ordering::Relaxed);
-        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("constant bounds are valid");
-        let started_cpu_ns = clock::thread_cpu_ns();
-        let started_ns = clock::monotonic_ns();
-        let (remaining, deadline_ns) = match stop {
-            Stop::Count(count) => (count, u64::MAX),
-            Stop::After(duration) => (u64::MAX, started_ns.saturating_add(nanoseconds(duration))),
+    /// Adds what another thread found in the same run.
+    pub(super) fn merge(&mut self, other: Self) {
+        let add = |into: &mut Histogram<u64>, from: &Histogram<u64>| {
+            into.add(from).expect("histograms of the same bounds");
         };
-        let totals = LoadTotals { connections: connections as u32, ..LoadTotals::default() };
-        Self {
-            result: LoadResult {
-                totals,
-                latency,
-                samples: Vec::new(),
-                started_ns,
-                ended_ns: started_ns,
-                bytes_out: 0,
-                bytes_in: 0,
-                thread_id: clock::thread_id(),
-                errors: ErrorCounts::default(),
-            },
-            controls,
-            sampling,
-            remaining,
-            deadline_ns,
-            now_ns: started_ns,
-            started_cpu_ns,
-            answered: 0,
-            failed_connects: 0,
-            failed_connects_max: CONNECT_ATTEMPTS * connections as u64,
+        let (totals, others) = (&mut self.totals, &other.totals);
+        totals.connections += others.connections;
+        totals.requests += others.requests;
+        totals.reconnects += others.reconnects;
+        totals.client_cpu_ns += others.client_cpu_ns;
+        add(&mut self.latency, &other.latency);
+        add(&mut self.connect, &other.connect);
+        if let (Some(paced), Some(others)) = (&mut self.paced, &other.paced) {
+            add(&mut paced.response, &others.response);
+            add(&mut paced.send_lag, &others.send_lag);
+            paced.asked += others.asked;
+            paced.delayed += others.delayed;
         }
+        for (route, others) in self.routes.iter_mut().zip(&other.routes) {
+            route.requests += others.requests;
+            route.errors += others.errors;
+            add(&mut route.latency, &others.latency);
+        }
+        self.samples.extend(other.samples);
+        self.started_ns = self.started_ns.min(other.started_ns);
+        self.ended_ns = self.ended_ns.max(other.ended_ns);
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
+        self.reused += other.reused;
+        self.aborted += other.aborted;
+        self.abandoned += other.abandoned;
+        self.answered_early += other.answered_early;
+        self.workers.extend(other.workers);
+        self.errors.merge(other.errors);
+        self.complete();
     }
 
-    /// One more request may be sent, and is counted as sent.
-    pub fn claim(&mut self) -> bool {
-        let open = self.remaining > 0
-            && self.now_ns < self.deadline_ns
-            && self.failed_connects < self.failed_connects_max
-            && !self.controls.stop.load(Ordering::Relaxed);
-        self.remaining -= u64::from(open);
-        open
+    /// Fills in what follows from the rest.
+    pub(super) fn complete(&mut self) {
+        let totals = &mut self.totals;
+        totals.errors = self.errors.total();
+        totals.first_error = self.errors.first_of_all().map(|first| first.words.clone());
+        totals.elapsed_ns = self.ended_ns - self.started_ns;
+        totals.latency = percentiles(&self.latency);
+    }
+}
+
+/// Cumulative figures of one thread, a whole number of seconds after the start.
+#[derive(Clone, Debug)]
+pub struct Tick {
+    /// Seconds since the start.
+    pub second: u64,
+    /// What was found up to then.
+    pub counts: Counts,
+    /// Latency up to then: response time at a constant rate, else service time.
+    pub latency: Histogram<u64>,
+}
+
+/// Counts that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests answered as expected.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Request bytes written.
+    pub bytes_out: u64,
+    /// Response bytes read.
+    pub bytes_in: u64,
+}
+
+/// What happened in one second, over all threads.
+#[derive(Clone, Debug)]
+pub struct Second {
+    /// Seconds since the start, at its end.
+    pub second: u64,
+    /// In this second.
+    pub counts: Counts,
+    /// From the start to here.
+    pub total: Counts,
+    /// In this second.
+    pub latency: Histogram<u64>,
+}
+
+/// Puts the ticks of all threads together into seconds.
+#[derive(Debug)]
+pub struct Seconds {
+    threads: usize,
+    waiting: BTreeMap<u64, (usize, Tick)>,
+    last: (Counts, Histogram<u64>),
+}
+
+impl Seconds {
+    /// Of a driver with so many threads.
+    pub fn new(threads: usize) -> Self {
+        Self { threads, waiting: BTreeMap::new(), last: (Counts::default(), histogram()) }
     }
 
-    /// A claimed request was not sent, for there is no connection.
-    pub fn connect_failed(&mut self, failure: &Failure) {
-        self.remaining += 1;
-        self.failed_connects += 1;
-        self.now_ns = clock::monotonic_ns();
-        self.result.errors.add(failure, self.now_ns);
-    }
-
-    /// A connection that had been closed was opened again.
-    pub fn reconnected(&mut self) {
-        self.failed_connects = 0;
-        self.result.totals.reconnects += 1;
-    }
-
-    pub fn count_bytes(&mut self, bytes_out: u64, bytes_in: u64) {
-        self.result.bytes_out += bytes_out;
-        self.result.bytes_in += bytes_in;
-    }
-
-    /// A request was answered, rightly or wrongly.
-    pub fn answered(&mut self, sample: Sample, verdict: Result<(), Failure>) {
-        self.ended(sample.send_ns, sample.done_ns);
-        if !matches!(self.sampling, Sampling::Off) {
-            self.result.samples.push(sample);
-            if self.result.samples.len() >= PORTION {
-                self.send_samples();
+    /// Takes a tick; gives the second that it completes.
+    pub fn take(&mut self, tick: Tick) -> Option<Second> {
+        let second = tick.second;
+        match self.waiting.get_mut(&second) {
+            Some((ticks, all)) => {
+                *ticks += 1;
+                all.counts = all.counts.plus(tick.counts);
+                all.latency.add(&tick.latency).expect("histograms of the same bounds");
+            }
+            None => {
+                self.waiting.insert(second, (1, tick));
             }
         }
-        match verdict {
-            Ok(()) => self.result.totals.requests += 1,
-            Err(failure) => self.result.errors.add(&failure, sample.done_ns),
+        if self.waiting.get(&second)?.0 < self.threads {
+            return None;
         }
-        self.answered += 1;
-        // One writer: a plain store is enough, and a locked addition per request is not free.
-        self.controls.progress.store(self.answered, Ordering::Relaxed);
+        let (_, all) = self.waiting.remove(&second)?;
+        Some(self.since_last(second, all.counts, all.latency))
     }
 
-    /// A request was not answered.
-    pub fn failed(&mut self, send_ns: u64, failure: &Failure) {
-        let now_ns = clock::monotonic_ns();
-        if let Failure::Timeout { .. } = failure {
-            self.ended(send_ns, now_ns);
-        }
-        self.now_ns = now_ns;
-        self.result.errors.add(failure, now_ns);
+    /// What came after the last whole second, by the result of the run.
+    pub fn rest(&mut self, result: &LoadResult) -> Second {
+        let counts = Counts {
+            requests: result.totals.requests,
+            errors: result.totals.errors,
+            bytes_out: result.bytes_out,
+            bytes_in: result.bytes_in,
+        };
+        let latency = result.paced.as_ref().map_or(&result.latency, |paced| &paced.response).clone();
+        self.since_last(result.totals.elapsed_ns.div_ceil(1_000_000_000), counts, latency)
     }
 
-    fn ended(&mut self, send_ns: u64, done_ns: u64) {
-        self.now_ns = done_ns;
-        self.result.latency.saturating_record(done_ns - send_ns);
-    }
-
-    /// Sends what was gathered, when samples are sent and not kept.
-    fn send_samples(&mut self) {
-        if let Sampling::Send(sender) = &self.sampling {
-            // Whoever wanted them may be gone: then nobody misses them.
-            let _ = sender.send(std::mem::take(&mut self.result.samples));
-        }
-    }
-
-    pub fn close(mut self) -> LoadResult {
-        self.send_samples();
-        let mut result = self.result;
-        result.ended_ns = clock::monotonic_ns();
-        let totals = &mut result.totals;
-        totals.errors = result.errors.total();
-        totals.first_error = result.errors.first_of_all().map(|first| first.words.clone());
-        totals.elapsed_ns = result.ended_ns - result.started_ns;
-        totals.client_cpu_ns = clock::thread_cpu_ns() - self.started_cpu_ns;
-        totals.latency = percentiles(&result.latency);
-        result
+    fn since_last(&mut self, second: u64, counts: Counts, latency: Histogram<u64>) -> Second {
+        let mut added = latency.clone();
+        added.subtract(&self.last.1).expect("counts only grow");
+        let before = std::mem::replace(&mut self.last, (counts, latency)).0;
+        Second { second, counts: counts.minus(before), total: counts, latency: added }
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+impl Counts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            errors: self.errors + other.errors,
+            bytes_out: self.bytes_out + other.bytes_out,
+            bytes_in: self.bytes_in + other.bytes_in,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests - other.requests,
+            errors: self.errors - other.errors,
+            bytes_out: self.bytes_out - other.bytes_out,
+            bytes_in: self.bytes_in - other.bytes_in,
+        }
+    }
+}
+
+/// A histogram of nanoseconds.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("constant bounds are valid")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn window(stop: Stop, sampling: Sampling, controls: Controls) -> Window {
-        Window::open(stop, sampling, 1, controls)
+    fn tick(second: u64, latencies_ns: &[u64]) -> Tick {
+        let mut latency = histogram();
+        latencies_ns.iter().for_each(|&ns| latency.record(ns).unwrap());
+        let counts = Counts { requests: latencies_ns.len() as u64, ..Counts::default() };
+        Tick { second, counts, latency }
     }
 
     #[test]
-    fn a_window_lets_through_what_was_asked_and_no_more() {
-        let controls = Controls::default();
-        let mut open = window(Stop::Count(2), Sampling::Off, controls.clone());
-        assert!(open.claim() && open.claim() && !open.claim());
-        open.connect_failed(&Failure::Closed);
-        assert!(open.claim(), "a request that was not sent may be sent again");
-
-        controls.stop.store(true, Ordering::Relaxed);
-        assert!(!window(Stop::Count(2), Sampling::Off, controls).claim());
-        assert!(!window(Stop::After(Duration::ZERO), Sampling::Off, Controls::default()).claim());
-    }
-
-    #[test]
-    fn samples_that_are_sent_are_not_kept() {
-        let (sender, samples) = mpsc::channel();
-        let mut open = window(Stop::Count(3_000), Sampling::Send(sender), Controls::default());
-        for done_ns in 1..=3_000 {
-            open.answered(Sample { remote_port: 1, send_ns: 0, done_ns }, Ok(()));
-        }
-        assert!(open.close().samples.is_empty());
-        let portions: Vec<Vec<Sample>> = samples.iter().collect();
-        assert!(portions.iter().all(|portion| portion.len() <= PORTION));
-        let done: Vec<u64> = portions.concat().iter().map(|sample| sample.done_ns).collect();
-        assert!(done.into_iter().eq(1..=3_000));
+    fn a_second_is_whole_when_every_thread_has_told() {
+        let mut seconds = Seconds::new(2);
+        assert!(seconds.take(tick(1, &[10, 20])).is_none());
+        let first = seconds.take(tick(1, &[30])).unwrap();
+        assert_eq!((first.counts.requests, first.latency.len(), first.latency.max()), (3, 3, 30));
+        assert!(seconds.take(tick(2, &[10, 20, 500])).is_none());
+        let second = seconds.take(tick(2, &[30])).unwrap();
+        assert_eq!((second.second, second.counts.requests, second.total.requests), (2, 1, 4));
+        assert_eq!((second.latency.len(), second.latency.min()), (1, 500));
     }
 }

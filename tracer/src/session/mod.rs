@@ -15,7 +15,7 @@ use anyhow::Result;
 
 use crate::{
     check::Checker,
-    load::{Expectation, Plan},
+    load::Plan,
     recording::{Request, Run, SCHEMA_VERSION, disk::Writer},
     scenario,
     stats::Summary,
@@ -86,16 +86,10 @@ fn plan(
     core: Option<usize>,
 ) -> Plan {
     Plan {
-        address,
-        host: address.to_string(),
-        method: request.method.clone(),
-        path: request.path.clone(),
-        headers: request.headers.clone(),
-        body: request.body.clone(),
-        expect: Expectation { status: request.expect.status, body: request.expect.body.clone() },
         connections: connections as usize,
         timeout: scenario.timeout,
-        core,
+        cores: core.into_iter().collect(),
+        ..Plan::new(address, vec![request.into()])
     }
 }
 

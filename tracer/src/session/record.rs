@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::{Gather, interrupt, new_run, progress::Progress, put_traced};
 use crate::{
     check::Checker,
-    load::{Driver, Expectation, LoadResult, Plan, Sample, Stop},
+    load::{Driver, Expectation, LoadResult, Plan, Route, Sample, Stop},
     probe,
     recording::{INTERRUPTED, Round, Run, TARGET_EXITED, disk::Writer},
     scenario::Server,
@@ -331,17 +331,12 @@ fn ports(roots: &[u32], load: Option<&Load>) -> Vec<u16> {
 }
 
 fn start_driver(load: &Load, placement: &Placement, progress: &Progress) -> Result<Driver> {
+    let expect = Expectation { status: load.status, body: None };
     let plan = Plan {
-        address: load.url.address,
         host: load.url.host.clone(),
-        method: "GET".into(),
-        path: load.url.path.clone(),
-        headers: Vec::new(),
-        body: Vec::new(),
-        expect: Expectation { status: load.status, body: None },
         connections: load.connections as usize,
-        timeout: Duration::from_secs(5),
-        core: placement.client.first().copied(),
+        cores: placement.client.clone(),
+        ..Plan::new(load.url.address, vec![Route { expect, ..Route::get(&load.url.path) }])
     };
     let mut driver = Driver::start(plan)?;
     interrupt::also_set(&driver.stop_flag())?;

@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Subcommand, ValueEnum};
 use tracer::{
-    load::{Driver, Expectation, Plan, Stop},
+    load::{Driver, Plan, Stop},
     scenario::{Request, Scenario, Server},
     target::{
         SpawnOptions, Target,
@@ -161,16 +161,10 @@ fn no_errors(load: &tracer::load::LoadResult) -> Result<()> {
 fn plan(request: &Request, port: u16, connections: usize, placement: &Placement) -> Plan {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     Plan {
-        address,
-        host: address.to_string(),
-        method: request.method.clone(),
-        path: request.path.clone(),
-        headers: request.headers.clone(),
-        body: request.body.clone(),
-        expect: Expectation { status: request.expect.status, body: request.expect.body.clone() },
         connections,
         timeout: tracer::scenario::DEFAULT_TIMEOUT,
-        core: placement.client.first().copied(),
+        cores: placement.client.clone(),
+        ..Plan::new(address, vec![request.into()])
     }
 }
 
