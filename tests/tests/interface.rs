@@ -23,8 +23,6 @@ use tracer_tests::cli::{
 const NOBODY: u32 = 65_534;
 /// Programs that are attached without further detail asked for.
 const HOOKS: usize = 12;
-/// Live runs that are repeated when only the kernel's own accounts disagree.
-const TRIES: usize = 5;
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder can be made")
@@ -56,36 +54,17 @@ fn record(server: &Server, output: &Path, more: &[&str]) -> Said {
     run(["record", "-p", &pid, "--url", &url, "--duration", "1s", "-o", text(output)].iter().chain(more))
 }
 
-/// `check` on the live server; again when only the kernel's own accounts disagreed.
-#[track_caller]
+/// `check` on the live server.
 fn check(server: &Server, path: &str, promise: &[&str]) -> Said {
     let (pid, url) = (server.pid().to_string(), server.url(path));
-    again(|| run(["check", "-p", &pid, "--url", &url, "--duration", "1s"].iter().chain(promise)))
+    run(["check", "-p", &pid, "--url", &url, "--duration", "1s"].iter().chain(promise))
 }
 
-/// Repeats what ends without a verdict only because of time stolen by the hypervisor.
-#[track_caller]
-fn again(mut what: impl FnMut() -> Said) -> Said {
-    let mut said = what();
-    for _ in 1..TRIES {
-        if said.code != 3 {
-            break;
-        }
-        assert!(said.only_conservation_failed(), "{said:#?}");
-        said = what();
-    }
-    said
-}
-
-/// The verdict is this one; the exit code says so too, unless the kernel's own accounts disagreed every time.
+/// The verdict is this one, in the exit code and in words.
 #[track_caller]
 fn assert_verdict(said: &Said, code: i32) {
-    assert!(said.code == code || said.code == 3 && said.only_conservation_failed(), "{said:#?}");
-    let outcome = match (code, said.code) {
-        (0, 3) => "would hold: ",
-        (0, _) => "held: ",
-        _ => "BROKEN: ",
-    };
+    assert_eq!(said.code, code, "{said:#?}");
+    let outcome = if code == 0 { "held: " } else { "BROKEN: " };
     assert!(said.stdout.lines().any(|line| line.starts_with(outcome)), "{said:#?}");
     assert_eq!(said.stdout.contains("BROKEN"), code == 1, "{said:#?}");
 }
@@ -163,8 +142,6 @@ fn bench_answers_in_its_first_line() {
     for part in ["builtin hello: ", " requests/s", " us CPU per request", "largest phase ", " % of own CPU"] {
         assert!(answer.contains(part), "`{part}` is missing: {answer}");
     }
-    // Defects other than conservation have failed above.
-    let answer = answer.trim_end_matches(" · DEFECT, see below");
     assert!(answer.ends_with("one write per response: held, writev"), "{answer}");
     let whole = said.unwrapped();
     for part in ["2,000 sent = 2,000 traced", "+ 0 unexplained: held", "tracing ratio", "writev: 2,000 calls"]
@@ -183,10 +160,8 @@ fn bench_as_json_has_a_schema_and_an_exact_ledger() {
     assert_eq!((&row["server"], &row["workload"]), (&"builtin".into(), &"hello".into()));
     assert_eq!(row["requests"], 2000);
     assert_ledger_exact(row);
-    let defects = row["defects"].as_array().expect("defects are listed");
-    let conservation = |defect: &Value| defect.as_str().is_some_and(|d| d.starts_with("conservation:"));
-    assert!(defects.iter().all(conservation), "{defects:?}");
-    assert_eq!(said.code, if defects.is_empty() { 0 } else { 3 }, "{}", said.stderr);
+    assert_eq!(row["defects"], serde_json::json!([]), "{}", said.stderr);
+    said.assert_held();
 }
 
 #[test]
@@ -383,26 +358,19 @@ fn check_judges_recordings_and_scenarios() {
     let _alone = begin();
     let (folder, server) = (folder(), Server::start());
     let promise = ["--writes-per-response", "1"];
-    let mut number = 0;
     for (path, code) in [("/", 0), ("/?split=1", 1)] {
         let (pid, url) = (server.pid().to_string(), server.url(path));
-        let said = again(|| {
-            number += 1;
-            let output = folder.path().join(number.to_string());
-            let output = text(&output);
-            run(["record", "-p", &pid, "--url", &url, "--requests", "1000", "-o", output]);
-            run(["check", output].iter().chain(&promise))
-        });
-        assert_verdict(&said, code);
+        let output = folder.path().join(code.to_string());
+        let output = text(&output);
+        run(["record", "-p", &pid, "--url", &url, "--requests", "1000", "-o", output]).assert_held();
+        assert_verdict(&run(["check", output].iter().chain(&promise)), code);
     }
     let file = scenario(folder.path(), "", &builtin());
-    let said = again(|| run(["check", text(&file)].iter().chain(&promise)));
-    assert_verdict(&said, 0);
+    assert_verdict(&run(["check", text(&file)].iter().chain(&promise)), 0);
     let file = scenario(folder.path(), "", &builtin());
     let split = fs::read_to_string(&file).unwrap().replace("path = \"/\"", "path = \"/?split=1\"");
     fs::write(&file, split).unwrap();
-    let said = again(|| run(["check", text(&file)].iter().chain(&promise)));
-    assert_verdict(&said, 1);
+    assert_verdict(&run(["check", text(&file)].iter().chain(&promise)), 1);
 }
 
 // What is refused.
