@@ -669,6 +669,91 @@ fn servers_and_recordings_belong_to_who_called_sudo() {
     }
 }
 
+#[test]
+fn a_normal_user_on_a_terminal_gets_there_through_sudo() {
+    let _alone = begin();
+    let folder = folder();
+    let user = SudoUser::create(folder.path());
+    // The build folder may be closed to others.
+    let program = folder.path().join("tracer");
+    fs::copy(binary(), &program).expect("the program can be copied");
+    let output = folder.path().join("it");
+    let port = free_port();
+    let (program, url) = (text(&program), format!("http://127.0.0.1:{port}/"));
+    let tracer = format!("{program} record --url {url} --requests 2000 -o {}", text(&output));
+    let as_user = format!("setpriv --reuid {0} --regid {0} --init-groups --reset-env {tracer}", user.name);
+    let line = format!("{as_user} -- {program} serve --port {port}");
+    // `script` gives it a terminal.
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("SHELL", "/bin/sh");
+    let mut running = start(command.current_dir(folder.path()).stdin(Stdio::null()));
+    until("the server runs as the user", || {
+        assert!(running.runs());
+        let served = |pid: &u32| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.starts_with(format!("{program}\0serve\0").as_bytes())
+        };
+        let mut servers = processes_with(&format!("{program} serve")).into_iter().filter(served);
+        servers.any(|pid| fs::metadata(format!("/proc/{pid}")).is_ok_and(|owner| owner.uid() == user.uid))
+    });
+    let said = running.said();
+    said.assert_held();
+    let told = said.unwrapped();
+    for part in [
+        "tracer needs root: loading BPF programs",
+        "running it again through sudo",
+        "2,000 sent = 2,000 traced",
+        "recording written to",
+    ] {
+        assert!(told.contains(part), "`{part}` is missing: {said:#?}");
+    }
+    for path in [output.clone(), output.join("run.json"), output.join("requests.parquet")] {
+        assert_eq!(fs::metadata(&path).unwrap().uid(), user.uid, "{}", path.display());
+    }
+}
+
+/// A user for the length of a test, who needs no password for sudo.
+struct SudoUser {
+    name: String,
+    uid: u32,
+    rule: PathBuf,
+}
+
+impl SudoUser {
+    /// Makes one whose home this folder is.
+    #[track_caller]
+    fn create(home: &Path) -> Self {
+        let name = format!("tracer-test-{}", std::process::id());
+        let rule = Path::new("/etc/sudoers.d").join(&name);
+        let added = finish(Command::new("useradd").args([
+            "--user-group",
+            "--no-create-home",
+            "--home-dir",
+            text(home),
+            &name,
+        ]));
+        assert_eq!(added.code, 0, "{added:#?}");
+        // From here on it is removed, whatever fails.
+        let mut user = Self { name, uid: 0, rule };
+        let id = finish(Command::new("id").args(["-u", &user.name]));
+        user.uid = id.stdout.trim().parse().expect("a user has a number");
+        std::os::unix::fs::chown(home, Some(user.uid), None).expect("a folder can be given away");
+        fs::write(&user.rule, format!("{} ALL=(root) NOPASSWD: ALL\n", user.name))
+            .expect("/etc/sudoers.d can be written: install sudo");
+        user
+    }
+}
+
+impl Drop for SudoUser {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.rule);
+        let removed = finish(Command::new("userdel").arg(&self.name));
+        if removed.code != 0 {
+            eprintln!("the user {} is left behind: {removed:?}", self.name);
+        }
+    }
+}
+
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port can be had");
     listener.local_addr().expect("it has an address").port()

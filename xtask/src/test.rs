@@ -78,7 +78,9 @@ fn tests() -> Command {
 /// Installs the servers and the tests' own tools; returns the tools' folder.
 fn set_up() -> Result<PathBuf> {
     setup::run_task(&setup::Args::default())?;
-    ensure_installed("strace", "strace")?;
+    for program in ["strace", "sudo"] {
+        ensure_installed(program, program)?;
+    }
     let tools = target_dir().join("test-tools");
     let python = tools.join("bin/python");
     if output(Command::new(&python).args(["-c", "import duckdb"])).is_err() {
