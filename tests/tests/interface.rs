@@ -488,7 +488,8 @@ fn a_damaged_or_foreign_recording_is_refused() {
     fs::write(&parquet, &rows).unwrap();
     fs::write(&json, "{\"name\": \"somebody else's\"}").unwrap();
     refused(&["is not a recording", "was not written by tracer"]);
-    let other = run_json.replacen("\"schema_version\": 1", "\"schema_version\": 9999", 1);
+    let version = format!("\"schema_version\": {}", tracer::recording::SCHEMA_VERSION);
+    let other = run_json.replacen(&version, "\"schema_version\": 9999", 1);
     assert_ne!(other, run_json, "the version is in run.json");
     fs::write(&json, other).unwrap();
     refused(&["has format version 9999", "record again"]);

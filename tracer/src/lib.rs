@@ -8,6 +8,7 @@ pub mod builtin_server;
 pub mod check;
 pub mod cli;
 pub mod equal_work;
+mod http1;
 pub mod load;
 pub mod preflight;
 pub mod probe;

@@ -18,7 +18,7 @@ use tracer_common::counters::Counter;
 use crate::{
     attribution::{Attribution, Tally, join::Joiner},
     load::{Sample, monotonic_ns},
-    probe::{Options, Probes, ProgramRuns, reader::Reader, switch_every_cpu},
+    probe::{Options, Probes, ProgramRuns, hooks::Detail, reader::Reader, switch_every_cpu},
     recording::{Conservation, HolderTotals, Ledger, Request, SyscallTotals},
     target::cpu::{CpuAccount, CpuTimes, stolen_ns},
 };
@@ -122,7 +122,8 @@ impl<S: Sink> Window<S> {
         let (samples, incoming) = channel();
         let reading = Reading {
             reader,
-            attribution: Attribution::new(settings.keeps_query),
+            attribution: Attribution::new(settings.keeps_query)
+                .dating_drain(settings.probes.details.contains(&Detail::Drain)),
             joiner: settings.joins_samples.then(Joiner::default),
             incoming,
             sink,

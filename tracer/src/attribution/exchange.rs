@@ -1,14 +1,11 @@
 //! One request and its response as records come in, and its attribution when it is over.
 
-use std::sync::Arc;
-
-use tracer_common::records::{Edge, edge_flags};
-
 use super::{
+    call::{Call, Share},
     head::RequestHead,
     thread::{Cpu, Threads},
 };
-use crate::recording::{Grade, Phase, Request, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
+use crate::recording::{Grade, Inference, Phase, Request, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
 
 /// Acceptance of the connection, for its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,39 +17,48 @@ pub struct Acceptance {
 /// A request whose first byte has been read.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    request: RequestHead,
+    head: RequestHead,
     index: u32,
     first_byte_ns: u64,
     accept_exit_ns: u64,
     behind_end_ns: u64,
-    grade: Grade,
-    first_read: Edge,
+    inference: Option<Inference>,
+    first_read: Call,
     /// The read that completed the head.
-    head_read: Edge,
+    head_read: Call,
     head_read_cpu_ns: u64,
     head_is_whole: bool,
     reads: u32,
+    shared_reads: u32,
     bytes_in: u64,
     body_read_ns: u64,
     body_wait_ns: u64,
-    last_read_exit_ns: u64,
+    /// End of the last call before the next of the body's.
+    body_from_ns: u64,
     queue_states: ThreadStates,
     wakeup_ns: u64,
     app_cpu: Cpu,
-    response: Option<Response>,
     read_cpu_ns: u64,
+    status: u16,
+    writes: u32,
+    shared_writes: u32,
+    writes_eagain: u32,
+    write_calls: [WriteCall; WRITES_KEPT],
+    write_calls_len: u8,
+    bytes_out: u64,
+    /// The final response, once it has begun.
+    response: Option<Response>,
+    /// No more bytes of the request are to come, as far as can be told.
+    pub request_over: bool,
+    /// The final response has ended.
+    pub response_over: bool,
 }
 
+/// The final response's own calls.
 #[derive(Clone, Debug)]
 struct Response {
-    status: u16,
-    first: Edge,
-    last: Edge,
-    writes: u32,
-    writes_eagain: u32,
-    calls: [WriteCall; WRITES_KEPT],
-    calls_len: u8,
-    bytes_out: u64,
+    first: Call,
+    last: Call,
     gap_ns: u64,
     cpu_ns: u64,
     drained_ns: u64,
@@ -60,114 +66,168 @@ struct Response {
 
 /// What began a request, gathered by the connection.
 pub struct Beginning {
-    /// Method and path.
-    pub request: RequestHead,
     /// Ordinal on the connection.
     pub index: u32,
     /// When its first byte became readable; zero: not seen.
     pub first_byte_ns: u64,
     /// Acceptance, when this is the connection's first request.
     pub acceptance: Option<Acceptance>,
-    /// End of the previous response, when that was still open as the first byte came.
-    pub behind_end_ns: u64,
-    /// How sure the beginning is.
-    pub grade: Grade,
+    /// End of the response before it, as far as it is known.
+    pub previous_end_ns: u64,
+    /// Why its beginning is not sure.
+    pub inference: Option<Inference>,
 }
 
 impl Exchange {
     /// Opens with the read that took the first byte.
-    pub fn begin(beginning: Beginning, read: &Edge, threads: &Threads) -> Self {
+    pub fn begin(beginning: &Beginning, read: &Call, threads: &Threads) -> Self {
         let seen = beginning.first_byte_ns != 0;
-        let first_byte_ns = match (seen, read.flags & edge_flags::NO_ENTER != 0) {
+        let first_byte_ns = match (seen, read.was_entered) {
             (true, _) => beginning.first_byte_ns.min(read.exit_ns),
-            (false, true) => read.exit_ns,
-            (false, false) => read.enter_ns,
+            (false, false) => read.exit_ns,
+            (false, true) => read.enter_ns,
         };
         let accept_exit_ns = beginning.acceptance.map_or(0, |acceptance| acceptance.exit_ns);
-        let queue_from_ns = first_byte_ns.max(accept_exit_ns).max(beginning.behind_end_ns);
+        let queue_from_ns = first_byte_ns.max(accept_exit_ns).max(beginning.previous_end_ns);
         let (queue_states, wakeup_ns) = queue_states(queue_from_ns, read, threads);
-        let head = kept_head(read);
         Self {
-            request: beginning.request,
+            head: RequestHead::unknown(),
             index: beginning.index,
             first_byte_ns,
             accept_exit_ns,
-            behind_end_ns: beginning.behind_end_ns,
-            grade: if seen { beginning.grade } else { Grade::Inferred },
+            behind_end_ns: 0,
+            inference: beginning.inference.or((!seen).then_some(Inference::FirstByteUnseen)),
             first_read: *read,
             head_read: *read,
-            head_read_cpu_ns: call_cpu_ns(read),
-            head_is_whole: has_blank_line(head) || read.result as usize > head.len(),
-            reads: 1,
-            bytes_in: read.result as u64,
+            head_read_cpu_ns: 0,
+            head_is_whole: false,
+            reads: 0,
+            shared_reads: 0,
+            bytes_in: 0,
             body_read_ns: 0,
             body_wait_ns: 0,
-            last_read_exit_ns: read.exit_ns,
+            body_from_ns: read.exit_ns,
             queue_states,
             wakeup_ns,
             app_cpu: Cpu::default(),
+            read_cpu_ns: 0,
+            status: 0,
+            writes: 0,
+            shared_writes: 0,
+            writes_eagain: 0,
+            write_calls: [WriteCall::default(); WRITES_KEPT],
+            write_calls_len: 0,
+            bytes_out: 0,
             response: None,
-            read_cpu_ns: call_cpu_ns(read),
+            request_over: false,
+            response_over: false,
         }
     }
 
-    /// A later read of the same request: the rest of its head, or its body.
-    pub fn read_on(&mut self, read: &Edge) {
-        self.reads += 1;
-        self.bytes_in += read.result as u64;
-        self.read_cpu_ns += call_cpu_ns(read);
+    /// An edge of it is inferred. The first reason stands.
+    pub fn infer(&mut self, inference: Inference) {
+        self.inference.get_or_insert(inference);
+    }
+
+    /// Its method and path.
+    pub fn name(&mut self, head: &RequestHead) {
+        self.head = head.clone();
+    }
+
+    /// Its method, as far as it is known.
+    pub fn method(&self) -> &str {
+        &self.head.method
+    }
+
+    /// A read took bytes of it; `completes_head`: the last of its head among them.
+    pub fn read(&mut self, read: &Call, share: Share, completes_head: bool) {
+        self.bytes_in += share.bytes;
+        if share.counts {
+            self.reads += 1;
+            self.read_cpu_ns += read.cpu_ns();
+        }
         if self.response.is_some() {
             return; // late body: outside the sum
         }
         if self.head_is_whole {
-            if kept_head(&self.head_read).len() < self.head_read.result as usize && self.awaits_no_body() {
-                self.grade = Grade::Inferred; // the head was longer than what is kept of it: where it ended is a guess
-            }
-            self.body_read_ns += read.exit_ns.saturating_sub(read.enter_ns.max(self.last_read_exit_ns));
-            self.body_wait_ns += read.enter_ns.saturating_sub(self.last_read_exit_ns);
+            self.body_read_ns += read.exit_ns.saturating_sub(read.enter_ns.max(self.body_from_ns));
+            self.body_wait_ns += read.enter_ns.saturating_sub(self.body_from_ns);
         } else {
             self.head_read = *read;
             self.head_read_cpu_ns = self.read_cpu_ns;
-            self.head_is_whole =
-                has_blank_line(kept_head(read)) || read.result as usize > kept_head(read).len();
+            self.head_is_whole = completes_head;
         }
-        self.last_read_exit_ns = read.exit_ns;
+        self.body_from_ns = self.body_from_ns.max(read.exit_ns);
     }
 
-    /// A write of its response.
-    pub fn write(&mut self, write: &Edge) {
-        let response = self.response.get_or_insert_with(|| Response {
-            status: 0,
+    /// A read of it has bytes of another request too.
+    pub fn shares_read(&mut self) {
+        self.shared_reads += 1;
+    }
+
+    /// A write moved bytes of its response, or failed.
+    pub fn write(&mut self, write: &Call, share: Share) {
+        self.bytes_out += share.bytes;
+        if share.counts {
+            self.count_write(write);
+        }
+        let response = self.response.get_or_insert(Response {
             first: *write,
             last: *write,
-            writes: 0,
-            writes_eagain: 0,
-            calls: [WriteCall::default(); WRITES_KEPT],
-            calls_len: 0,
-            bytes_out: 0,
             gap_ns: 0,
             cpu_ns: 0,
             drained_ns: 0,
         });
-        if let Some(kept) = response.calls.get_mut(usize::from(response.calls_len)) {
-            *kept = WriteCall { call: write.call, result: write.result, iovecs: write.iovecs };
-            response.calls_len += 1;
-        }
         response.gap_ns += write.enter_ns.saturating_sub(response.last.exit_ns);
-        response.cpu_ns += call_cpu_ns(write);
-        if response.status == 0 || response.status < 200 {
-            let status = super::head::status(kept_head(write));
-            if status != 0 {
-                response.status = status;
-            }
-        }
-        if write.result >= 0 {
-            response.writes += u32::from(write.result > 0);
-            response.bytes_out += write.result as u64;
-        } else {
-            response.writes_eagain += u32::from(write.result == -i64::from(libc::EAGAIN));
-        }
+        response.cpu_ns += if share.counts { write.cpu_ns() } else { 0 };
         response.last = *write;
+        response.drained_ns = 0;
+    }
+
+    fn count_write(&mut self, write: &Call) {
+        if let Some(kept) = self.write_calls.get_mut(usize::from(self.write_calls_len)) {
+            *kept = WriteCall { call: write.number, result: write.result, iovecs: write.iovecs };
+            self.write_calls_len += 1;
+        }
+        self.writes += u32::from(write.result > 0);
+        self.writes_eagain += u32::from(write.result == -i64::from(libc::EAGAIN));
+    }
+
+    /// A write of its response has bytes of another response too.
+    pub fn shares_write(&mut self) {
+        self.shared_writes += 1;
+    }
+
+    /// What was written so far was an interim response (1xx): the handler goes on.
+    pub fn was_interim(&mut self) {
+        if let Some(interim) = self.response.take() {
+            self.app_cpu.syscall_ns += interim.cpu_ns;
+            self.body_from_ns = self.body_from_ns.max(interim.last.exit_ns);
+        }
+    }
+
+    /// A response head has this status; a later one replaces it.
+    pub fn has_status(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// The last write of the response, in case it has bytes of later responses too.
+    pub fn last_write(&self) -> Option<Call> {
+        self.response.as_ref().map(|response| response.last)
+    }
+
+    /// It was read before this call was entered.
+    pub fn was_read_before(&self, call: &Call) -> bool {
+        self.first_read.exit_ns <= call.enter_ns
+    }
+
+    /// The response before it ended then. Only a first byte that came before that waited, and only until its own
+    /// response was written, which may be by the same call.
+    pub fn comes_after(&mut self, previous_end_ns: u64) {
+        if self.first_byte_ns < previous_end_ns {
+            let own_ns = self.response.as_ref().map_or(previous_end_ns, |response| response.first.enter_ns);
+            self.behind_end_ns = previous_end_ns.min(own_ns);
+        }
     }
 
     /// Unsent bytes up to `end_sequence` reached the device.
@@ -190,19 +250,26 @@ impl Exchange {
         }
     }
 
-    /// Something of the response was written.
+    /// Something of the final response was written.
     pub fn answered(&self) -> bool {
-        self.response.as_ref().is_some_and(|response| response.writes > 0)
+        self.response.is_some() && self.writes + self.shared_writes > 0
     }
 
     /// A final (not 1xx) status was written.
     pub fn has_final_status(&self) -> bool {
-        self.response.as_ref().is_some_and(|response| response.status >= 200)
+        self.status >= 200 || self.status == 101
     }
 
     /// The request has no body by its method, and its head is whole: what is read next is the next request.
     pub fn awaits_no_body(&self) -> bool {
-        self.head_is_whole && matches!(&*self.request.method, "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE")
+        self.head_is_whole && matches!(&*self.head.method, "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE")
+    }
+
+    /// Bytes of its response are still to reach the device.
+    pub fn is_unsent(&self) -> bool {
+        self.response
+            .as_ref()
+            .is_some_and(|response| response.last.unsent_bytes > 0 && response.drained_ns == 0)
     }
 
     /// End of the response as known so far.
@@ -216,24 +283,21 @@ impl Exchange {
             return Err("a request without a response".into());
         };
         let (first, last) = (&response.first, &response.last);
-        let mut grade = self.grade;
-        if last.unsent_bytes > 0 && response.drained_ns == 0 {
-            grade = Grade::Inferred; // when its last bytes left was not seen
-        }
-        let cuts = self.cuts(response, &mut grade);
+        let cuts = self.cuts(response);
         let mut phases_ns = [0; 7];
         for (index, phase) in phases_ns.iter_mut().enumerate() {
             *phase = cuts[index + 1].checked_sub(cuts[index]).ok_or_else(|| {
                 format!(
                     "phase {} of {} {} on connection {} ends {} ns before it begins",
                     Phase::ALL[index].key(),
-                    self.request.method,
-                    self.request.path,
+                    self.head.method,
+                    self.head.path,
                     first.connection_id,
                     cuts[index] - cuts[index + 1]
                 )
             })?;
         }
+        let inference = self.inference(response);
         let (write_cpu_ns, tail_cpu_ns) = response.cpu_split();
         let cpu = RequestCpu {
             read_ns: self.read_cpu_ns,
@@ -250,10 +314,11 @@ impl Exchange {
             process_id: self.first_read.tgid,
             read_thread_id: self.first_read.tid,
             write_thread_id: first.tid,
-            method: self.request.method.clone(),
-            path: self.request.path.clone(),
-            status: response.status,
-            grade,
+            method: self.head.method.clone(),
+            path: self.head.path.clone(),
+            status: self.status,
+            grade: if inference.is_some() { Grade::Inferred } else { Grade::Measured },
+            inference,
             first_byte_ns: self.first_byte_ns,
             end_ns: cuts[7],
             phases_ns,
@@ -261,32 +326,31 @@ impl Exchange {
             body_read_ns: self.body_read_ns,
             body_wait_ns: self.body_wait_ns,
             write_gap_ns: response.gap_ns.min(phases_ns[Phase::Write as usize]),
-            write_tail_ns: last.exit_ns.saturating_sub(response.end_of_write_ns()),
+            write_tail_ns: last.exit_ns.saturating_sub(last.end_of_write_ns()),
             wakeup_ns: self.wakeup_ns.min(phases_ns[Phase::Queue as usize]),
             cpu,
             blocked_call_plus_one: self.blocked_call(first),
             reads: self.reads,
-            writes: response.writes,
-            writes_eagain: response.writes_eagain,
-            write_calls: response.calls,
-            write_calls_len: response.calls_len,
+            shared_reads: self.shared_reads,
+            writes: self.writes,
+            shared_writes: self.shared_writes,
+            writes_eagain: self.writes_eagain,
+            write_calls: self.write_calls,
+            write_calls_len: self.write_calls_len,
             bytes_in: self.bytes_in,
-            bytes_out: response.bytes_out,
+            bytes_out: self.bytes_out,
             client: None,
         })
     }
 
     /// The eight cut points of the seven phases.
-    fn cuts(&self, response: &Response, grade: &mut Grade) -> [u64; 8] {
+    fn cuts(&self, response: &Response) -> [u64; 8] {
         let accepted = self.first_byte_ns.max(self.accept_exit_ns);
         let ahead = accepted.max(self.behind_end_ns);
         let read_from = ahead.max(self.first_read.enter_ns);
         let read_to = self.head_read.exit_ns.max(read_from);
-        if response.first.enter_ns < read_to {
-            *grade = Grade::Inferred; // answered by another thread before the read returned
-        }
         let write_from = response.first.enter_ns.max(read_to);
-        let write_to = response.end_of_write_ns().max(write_from);
+        let write_to = response.last.end_of_write_ns().max(write_from);
         [
             self.first_byte_ns,
             accepted,
@@ -297,6 +361,14 @@ impl Exchange {
             write_to,
             response.end_ns().max(write_to),
         ]
+    }
+
+    /// The first rule that stands in for an edge nobody saw.
+    fn inference(&self, response: &Response) -> Option<Inference> {
+        let answered_early = response.first.enter_ns < self.head_read.exit_ns;
+        self.inference
+            .or(answered_early.then_some(Inference::AnsweredEarly))
+            .or(self.is_unsent().then_some(Inference::DrainUnseen))
     }
 
     fn states(&self, response: &Response, phases_ns: &[u64; 7]) -> [ThreadStates; 7] {
@@ -324,7 +396,7 @@ impl Exchange {
         lay(wall_ns, cpu_ns, self.head_read_cpu_ns.min(cpu_ns), run_queue_ns)
     }
 
-    fn app_states(&self, write: &Edge, wall_ns: u64) -> ThreadStates {
+    fn app_states(&self, write: &Call, wall_ns: u64) -> ThreadStates {
         let own_ns = self.app_cpu.total_ns();
         let read = &self.head_read;
         if read.tid != write.tid {
@@ -336,7 +408,7 @@ impl Exchange {
         lay(wall_ns, cpu_ns, (own_ns + body_cpu_ns).min(cpu_ns), run_queue_ns)
     }
 
-    fn blocked_call(&self, write: &Edge) -> u32 {
+    fn blocked_call(&self, write: &Call) -> u32 {
         let slept = write.tid == self.head_read.tid
             && write.sleep.blocked_at_ns >= self.head_read.exit_ns
             && write.sleep.blocked_at_ns < write.enter_ns;
@@ -345,12 +417,8 @@ impl Exchange {
 }
 
 impl Response {
-    fn end_of_write_ns(&self) -> u64 {
-        if self.last.delivered_ns != 0 { self.last.delivered_ns } else { self.last.exit_ns }
-    }
-
     fn end_ns(&self) -> u64 {
-        self.end_of_write_ns().max(self.drained_ns)
+        self.last.end_of_write_ns().max(self.drained_ns)
     }
 
     /// `(until delivery, after it)`
@@ -408,7 +476,7 @@ fn fitted(states: ThreadStates, wall_ns: u64) -> ThreadStates {
 }
 
 /// What the reading thread did while the bytes waited, and how long it slept on after they came.
-fn queue_states(from_ns: u64, read: &Edge, threads: &Threads) -> (ThreadStates, u64) {
+fn queue_states(from_ns: u64, read: &Call, threads: &Threads) -> (ThreadStates, u64) {
     let wall_ns = read.enter_ns.saturating_sub(from_ns);
     if wall_ns == 0 {
         return (ThreadStates::default(), 0);
@@ -432,26 +500,4 @@ fn queue_states(from_ns: u64, read: &Edge, threads: &Threads) -> (ThreadStates, 
     let cpu_ns = used_ns.saturating_sub(from_ns - before.at_ns);
     let run_queue_ns = read.at_enter.run_queue_ns.saturating_sub(before.run_queue_ns);
     (lay(wall_ns, cpu_ns.min(wall_ns), 0, run_queue_ns), 0)
-}
-
-/// The bytes kept of a call.
-pub fn kept_head(edge: &Edge) -> &[u8] {
-    &edge.head[..(edge.head_len as usize).min(edge.head.len())]
-}
-
-fn has_blank_line(bytes: &[u8]) -> bool {
-    bytes.windows(4).any(|window| window == b"\r\n\r\n")
-}
-
-fn call_cpu_ns(edge: &Edge) -> u64 {
-    if edge.flags & edge_flags::NO_ENTER != 0 {
-        0
-    } else {
-        edge.exit_cpu_ns.saturating_sub(edge.at_enter.cpu_ns)
-    }
-}
-
-/// A request head nobody could read.
-pub fn unknown_head() -> RequestHead {
-    RequestHead { method: Arc::from(""), path: Arc::from("") }
 }

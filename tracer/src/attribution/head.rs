@@ -14,6 +14,13 @@ pub struct RequestHead {
     pub path: Arc<str>,
 }
 
+impl RequestHead {
+    /// Of a request whose head nobody could read.
+    pub fn unknown() -> Self {
+        Self { method: Arc::from(""), path: Arc::from("") }
+    }
+}
+
 /// Reads request heads, sharing the strings of those seen before.
 pub struct HeadReader {
     strings: HashMap<Box<[u8]>, Arc<str>>,

@@ -1,7 +1,11 @@
 //! From records to requests: online, in bounded memory, without kernel or clock.
 
+mod call;
 mod connection;
+#[cfg(test)]
+mod connection_tests;
 mod exchange;
+mod framing;
 mod head;
 pub mod join;
 #[cfg(test)]
@@ -16,7 +20,7 @@ use crate::{
     probe::reader::Record,
     recording::{Ledger, Request},
 };
-use connection::{Connection, Outcome};
+use connection::{Around, Connection};
 use exchange::Exchange;
 use head::HeadReader;
 use thread::{Moment, Stretch, Threads};
@@ -26,6 +30,7 @@ pub struct Attribution {
     connections: HashMap<u64, Connection>,
     threads: Threads,
     heads: HeadReader,
+    dates_drain: bool,
     /// Counts so far; the session adds what only it knows.
     pub tally: Tally,
 }
@@ -69,8 +74,14 @@ impl Attribution {
             connections: HashMap::new(),
             threads: Threads::default(),
             heads: HeadReader::new(keeps_query),
+            dates_drain: false,
             tally: Tally::default(),
         }
+    }
+
+    /// Whether records tell when unsent bytes reach the device: then a request is over only with them.
+    pub fn dating_drain(self, dates_drain: bool) -> Self {
+        Self { dates_drain, ..self }
     }
 
     /// Takes one record; gives the requests it ended to `emit`.
@@ -85,7 +96,7 @@ impl Attribution {
     pub fn finish(&mut self, emit: &mut impl FnMut(Request)) {
         let ids: Vec<u64> = self.connections.keys().copied().collect();
         for id in ids {
-            self.close(id, emit);
+            self.close(id, false, emit);
         }
     }
 
@@ -98,20 +109,24 @@ impl Attribution {
             self.tally.connections += 1;
             Connection::new(edge.local_port, edge.remote_port)
         });
-        let outcome = if is_read {
-            connection.read(edge, &mut self.heads, &self.threads)
+        let mut around =
+            Around { heads: &mut self.heads, threads: &self.threads, ledger: &mut self.tally.ledger };
+        if is_read {
+            connection.read(edge, &mut around);
         } else {
-            connection.write(edge)
-        };
-        let ports = (connection.local_port, connection.remote_port);
+            connection.write(edge, &mut around);
+        }
         self.threads.ended(edge.tid, Moment::end_of(edge, is_read));
-        self.settle(outcome, ports, emit);
+        give_out(connection, self.dates_drain, &mut self.tally, emit);
     }
 
     /// Charges the CPU since the thread's last record by what began the stretch and what ends it.
     fn charge(&mut self, stretch: &Stretch, edge: &Edge, is_read: bool) {
         let began = stretch.after.connection_id;
         let same = began == edge.connection_id;
+        let goes_on = same
+            && !stretch.after.is_read
+            && self.connections.get(&began).is_some_and(Connection::is_at_work);
         let mut charge = |id: u64, cpu| {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.charge(cpu);
@@ -142,6 +157,11 @@ impl Attribution {
                     if stretch.slept { stretch.after_sleep } else { stretch.before_sleep },
                 );
             }
+            // write A ... read A, A not over: its response or its body goes on.
+            (false, true) if goes_on => {
+                charge(began, stretch.before_sleep);
+                charge(began, stretch.after_sleep);
+            }
             // write A ... read: the event loop's own.
             (false, true) => {}
         }
@@ -158,58 +178,58 @@ impl Attribution {
                     self.tally.connections += 1;
                     Connection::new(record.local_port, record.remote_port)
                 });
-                let ports = (connection.local_port, connection.remote_port);
-                let outcome = connection.accepted(record);
-                self.settle(outcome, ports, emit);
+                connection.accepted(record, &mut self.tally.ledger);
+                give_out(connection, self.dates_drain, &mut self.tally, emit);
             }
             Some(RecordKind::Drained) => {
                 if let Some(connection) = self.connections.get_mut(&record.connection_id) {
                     connection.drained(record);
+                    give_out(connection, self.dates_drain, &mut self.tally, emit);
                 }
             }
-            Some(RecordKind::Destroy) => self.close(record.connection_id, emit),
+            Some(RecordKind::Destroy) => self.close(record.connection_id, true, emit),
             Some(RecordKind::Fork) => self.tally.forked.push(record.tid),
             Some(RecordKind::Exit) => self.tally.exited.push(record.tgid),
             Some(RecordKind::Read | RecordKind::Write) | None => {}
         }
     }
 
-    fn close(&mut self, id: u64, emit: &mut impl FnMut(Request)) {
+    fn close(&mut self, id: u64, destroyed: bool, emit: &mut impl FnMut(Request)) {
         let Some(mut connection) = self.connections.remove(&id) else {
             return;
         };
-        let (answered, unanswered) = connection.close();
-        self.tally.ledger.mid_flight += unanswered;
-        for exchange in answered {
-            self.finished(exchange, (connection.local_port, connection.remote_port), emit);
+        for exchange in connection.close(destroyed, &mut self.tally.ledger) {
+            attribute(exchange, &connection, &mut self.tally, emit);
         }
     }
+}
 
-    fn settle(&mut self, outcome: Outcome, ports: (u16, u16), emit: &mut impl FnMut(Request)) {
-        self.tally.ledger.lost_ring_full += outcome.spoiled;
-        self.tally.ledger.unmatched_edges += u64::from(outcome.unmatched);
-        if let Some(exchange) = outcome.finished {
-            self.finished(exchange, ports, emit);
-        }
+/// Gives out the requests of a connection that are over.
+fn give_out(
+    connection: &mut Connection,
+    dates_drain: bool,
+    tally: &mut Tally,
+    emit: &mut impl FnMut(Request),
+) {
+    while let Some(exchange) = connection.pop_over(dates_drain) {
+        attribute(exchange, connection, tally, emit);
     }
+}
 
-    fn finished(
-        &mut self,
-        exchange: Exchange,
-        (local_port, remote_port): (u16, u16),
-        emit: &mut impl FnMut(Request),
-    ) {
-        match exchange.attribute(local_port, remote_port) {
-            Ok(request) => {
-                self.tally.ledger.traced += 1;
-                self.tally.ledger.inferred += u64::from(request.grade == crate::recording::Grade::Inferred);
-                self.tally.charged_cpu_ns += request.cpu.total_ns();
-                emit(request);
+fn attribute(exchange: Exchange, connection: &Connection, tally: &mut Tally, emit: &mut impl FnMut(Request)) {
+    match exchange.attribute(connection.local_port, connection.remote_port) {
+        Ok(request) => {
+            tally.ledger.traced += 1;
+            if let Some(inference) = request.inference {
+                tally.ledger.inferred += 1;
+                *tally.ledger.inferred_by.entry(inference).or_default() += 1;
             }
-            Err(defect) => {
-                self.tally.ledger.defects += 1;
-                self.tally.ledger.defect_example.get_or_insert(defect);
-            }
+            tally.charged_cpu_ns += request.cpu.total_ns();
+            emit(request);
+        }
+        Err(defect) => {
+            tally.ledger.defects += 1;
+            tally.ledger.defect_example.get_or_insert(defect);
         }
     }
 }

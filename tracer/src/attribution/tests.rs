@@ -7,9 +7,9 @@ use super::*;
 use crate::recording::{Grade, Phase};
 
 /// A thread that runs on and on, making calls; its clocks move with the time it is told of.
-struct Thread {
+pub(super) struct Thread {
     tid: u32,
-    now_ns: u64,
+    pub(super) now_ns: u64,
     cpu_ns: u64,
     run_queue_ns: u64,
     syscall_cpu_ns: u64,
@@ -17,7 +17,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(tid: u32) -> Self {
+    pub(super) fn new(tid: u32) -> Self {
         Self {
             tid,
             now_ns: 1_000_000,
@@ -28,7 +28,7 @@ impl Thread {
         }
     }
 
-    fn runs(&mut self, ns: u64) -> &mut Self {
+    pub(super) fn runs(&mut self, ns: u64) -> &mut Self {
         self.now_ns += ns;
         self.cpu_ns += ns;
         self
@@ -40,7 +40,7 @@ impl Thread {
         self
     }
 
-    fn sleeps(&mut self, ns: u64) -> &mut Self {
+    pub(super) fn sleeps(&mut self, ns: u64) -> &mut Self {
         self.sleep = Sleep {
             blocked_at_ns: self.now_ns,
             waking_ns: self.now_ns + ns,
@@ -54,7 +54,14 @@ impl Thread {
         self
     }
 
-    fn call(&mut self, kind: RecordKind, on: &mut Wire, cpu_ns: u64, result: i64, head: &[u8]) -> Edge {
+    pub(super) fn call(
+        &mut self,
+        kind: RecordKind,
+        on: &mut Wire,
+        cpu_ns: u64,
+        result: i64,
+        head: &[u8],
+    ) -> Edge {
         on.sequence += 1;
         let mut bytes = [0; HEAD_BYTES];
         let head_len = head.len().min(HEAD_BYTES).min(result.max(0) as usize);
@@ -101,7 +108,7 @@ impl Thread {
 }
 
 /// The client's end of a connection.
-struct Wire {
+pub(super) struct Wire {
     id: u64,
     sequence: u32,
     position: u32,
@@ -110,12 +117,12 @@ struct Wire {
 }
 
 impl Wire {
-    fn new(id: u64) -> Self {
+    pub(super) fn new(id: u64) -> Self {
         let none = Arrival::default();
         Self { id, sequence: 0, position: 1_000, arrival: none, previous_arrival: none }
     }
 
-    fn arrives(&mut self, at_ns: u64, bytes: u32) {
+    pub(super) fn arrives(&mut self, at_ns: u64, bytes: u32) {
         self.previous_arrival = self.arrival;
         self.arrival = Arrival { ns: at_ns, sequence: self.position, reserved: 0 };
         self.position = self.position.wrapping_add(bytes);
@@ -123,23 +130,47 @@ impl Wire {
 }
 
 const GET: &[u8] = b"GET /users/42?x=1 HTTP/1.1\r\nhost: ab\r\n\r\n";
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
-fn attribute(records: &[Record]) -> (Vec<Request>, Tally) {
-    let mut attribution = Attribution::new(false);
+pub(super) fn attribute(records: &[Record]) -> (Vec<Request>, Tally) {
+    let mut attribution = Attribution::new(false).dating_drain(true);
     let mut requests = Vec::new();
     for record in records {
-        attribution.take(record, &mut |request| requests.push(request));
+        feed(&mut attribution, record, &mut requests);
     }
     attribution.finish(&mut |request| requests.push(request));
     (requests, attribution.tally)
 }
 
-fn read(thread: &mut Thread, wire: &mut Wire, cpu_ns: u64, head: &[u8]) -> Record {
+pub(super) fn feed(attribution: &mut Attribution, record: &Record, requests: &mut Vec<Request>) {
+    attribution.take(record, &mut |request| requests.push(request));
+}
+
+/// A step in the connection's life, as its next record.
+pub(super) fn lifecycle(kind: RecordKind, wire: &mut Wire, at_ns: u64) -> Record {
+    wire.sequence += 1;
+    Record::Lifecycle(Lifecycle {
+        kind: kind as u8,
+        reserved: 0,
+        call: 288,
+        sequence: wire.sequence,
+        connection_id: wire.id,
+        tid: 7,
+        tgid: 1,
+        established_ns: 999_000,
+        enter_ns: at_ns,
+        exit_ns: at_ns,
+        local_port: 80,
+        remote_port: 1,
+        end_sequence: 0,
+    })
+}
+
+pub(super) fn read(thread: &mut Thread, wire: &mut Wire, cpu_ns: u64, head: &[u8]) -> Record {
     Record::Edge(thread.call(RecordKind::Read, wire, cpu_ns, head.len() as i64, head))
 }
 
-fn write(thread: &mut Thread, wire: &mut Wire, cpu_ns: u64, head: &[u8]) -> Record {
+pub(super) fn write(thread: &mut Thread, wire: &mut Wire, cpu_ns: u64, head: &[u8]) -> Record {
     Record::Edge(thread.call(RecordKind::Write, wire, cpu_ns, head.len() as i64, head))
 }
 

@@ -3,10 +3,7 @@
 //! The rules are those of RFC 9112, section 6.3. Where it lets a client be lenient, this one is strict: a benchmark
 //! of a server that frames its responses wrongly is not worth having.
 
-use std::str::from_utf8;
-
-/// Headers a response may have.
-const HEADERS_MAX: usize = 128;
+use crate::http1::{BodyLength, FIELDS_MAX, Fields, NoChunkSize, chunk_size};
 
 /// What a response's head says, once all of the response has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +39,12 @@ pub(super) enum FramingError {
     Truncated,
 }
 
+impl From<NoChunkSize> for FramingError {
+    fn from(_: NoChunkSize) -> Self {
+        Self::ChunkSize
+    }
+}
+
 /// How far [`Framing::advance`] got.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -57,16 +60,6 @@ pub(super) enum Progress {
         /// Bytes done with.
         consumed: usize,
     },
-}
-
-/// How a head says its body ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum BodyLength {
-    #[default]
-    None,
-    Exactly(u64),
-    Chunked,
-    UntilClose,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -219,69 +212,24 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, FramingError> {
     if let [b'\r' | b'\n', ..] = bytes {
         return Err(FramingError::Head(httparse::Error::NewLine));
     }
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut headers = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(head_bytes) = response.parse(bytes)? else { return Ok(None) };
 
     let status = response.code.unwrap_or_default();
-    let mut keeps_alive = response.version == Some(1);
-    let mut content_length = None;
-    let mut last_coding = None;
-    for header in response.headers.iter() {
-        if header.name.eq_ignore_ascii_case("content-length") {
-            let length = parse_length(header.value)?;
-            if content_length.replace(length).is_some_and(|earlier| earlier != length) {
-                return Err(FramingError::ContentLength(String::from("two different ones")));
-            }
-        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-            last_coding = tokens(header.value).last();
-        } else if header.name.eq_ignore_ascii_case("connection") {
-            for token in tokens(header.value) {
-                if token.eq_ignore_ascii_case(b"close") {
-                    keeps_alive = false;
-                } else if token.eq_ignore_ascii_case(b"keep-alive") {
-                    keeps_alive = true;
-                }
-            }
-        }
-    }
+    let fields = Fields::of(response.headers).map_err(FramingError::ContentLength)?;
+    let keeps_alive = fields.keeps_alive.unwrap_or(response.version == Some(1));
     if status == 101 {
         return Err(FramingError::Upgrade);
     }
-    let body = match (last_coding, content_length) {
+    let body = match (fields.last_coding, fields.content_length) {
         _ if matches!(status, 100..200 | 204 | 304) => BodyLength::None,
         (Some(_), Some(_)) => return Err(FramingError::TwoLengths),
-        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => BodyLength::Chunked,
+        (Some(_), None) if fields.is_chunked() => BodyLength::Chunked,
         (None, Some(length_bytes)) => BodyLength::Exactly(length_bytes),
         (Some(_), None) | (None, None) => BodyLength::UntilClose,
     };
     Ok(Some((head_bytes, Head { answer: Answer { status, keeps_alive }, body })))
-}
-
-/// The elements of a comma-separated header value.
-fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
-}
-
-fn parse_length(value: &[u8]) -> Result<u64, FramingError> {
-    // `u64::from_str` alone would take a leading plus sign.
-    let digits = from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits
-        .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| FramingError::ContentLength(String::from_utf8_lossy(value).into_owned()))
-}
-
-/// Length of the chunk's size line and the size it gives; `None` when it is not all there.
-fn chunk_size(bytes: &[u8]) -> Result<Option<(usize, u64)>, FramingError> {
-    // httparse reads a line without any digit as zero.
-    if !bytes[0].is_ascii_hexdigit() {
-        return Err(FramingError::ChunkSize);
-    }
-    match httparse::parse_chunk_size(bytes) {
-        Ok(httparse::Status::Complete(line)) => Ok(Some(line)),
-        Ok(httparse::Status::Partial) => Ok(None),
-        Err(_) => Err(FramingError::ChunkSize),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, StringArray};
 use arrow_schema::{DataType, Field};
 
-use super::{ClientTimes, Grade, Request, WRITES_KEPT, WriteCall, syscall_name, syscall_number};
+use super::{ClientTimes, Grade, Inference, Request, WRITES_KEPT, WriteCall, syscall_name, syscall_number};
 
 type ToArray = Box<dyn Fn(&mut [Request]) -> ArrayRef + Send>;
 type FromArray = Box<dyn Fn(&mut [Request], &ArrayRef) -> Result<()> + Send>;
@@ -127,6 +127,25 @@ pub(super) fn grade() -> Column {
             for (request, key) in requests.iter_mut().zip(array.as_string::<i32>()) {
                 let known = Grade::ALL.into_iter().find(|grade| Some(grade.key()) == key);
                 request.grade = known.with_context(|| format!("unknown grade {key:?}"))?;
+            }
+            Ok(())
+        },
+    )
+}
+
+pub(super) fn inference() -> Column {
+    column(
+        ("inference", "the first rule that stands in for an edge nobody saw; null: every edge was seen"),
+        (DataType::Utf8, true),
+        |requests| {
+            let keys = requests.iter().map(|request| request.inference.map(Inference::key));
+            Arc::new(StringArray::from_iter(keys))
+        },
+        |requests, array| {
+            for (request, key) in requests.iter_mut().zip(array.as_string::<i32>()) {
+                let Some(key) = key else { continue };
+                let known = Inference::ALL.into_iter().find(|inference| inference.key() == key);
+                request.inference = Some(known.with_context(|| format!("unknown inference {key:?}"))?);
             }
             Ok(())
         },

@@ -10,7 +10,7 @@ use arrow_array::types::{Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_schema::{Schema, SchemaRef};
 
 use super::column::{
-    Column, blocked_call, client, grade, nanoseconds, number, text, write_names, write_numbers,
+    Column, blocked_call, client, grade, inference, nanoseconds, number, text, write_names, write_numbers,
 };
 use super::{Phase, Request, RequestCpu, ThreadStates};
 
@@ -90,6 +90,7 @@ fn identity() -> Vec<Column> {
         text("path", "path; empty: not seen", |r| &mut r.path),
         number::<UInt16Type>("status", "status of the response; 0: not seen", |r| &mut r.status),
         grade(),
+        inference(),
     ]
 }
 
@@ -152,8 +153,26 @@ fn cpu() -> Vec<Column> {
 fn calls() -> Vec<Column> {
     vec![
         blocked_call(),
-        number::<UInt32Type>("reads", "read calls that returned bytes of it", |r| &mut r.reads),
-        number::<UInt32Type>("writes", "write calls that moved bytes", |r| &mut r.writes),
+        number::<UInt32Type>(
+            "reads",
+            "read calls that returned bytes of it; one with bytes of several requests counts, with its CPU, for the first",
+            |r| &mut r.reads,
+        ),
+        number::<UInt32Type>(
+            "shared_reads",
+            "read calls, counted for it or not, with bytes of it and of another request",
+            |r| &mut r.shared_reads,
+        ),
+        number::<UInt32Type>(
+            "writes",
+            "write calls that moved bytes; one with bytes of several responses counts, with its CPU, for the first",
+            |r| &mut r.writes,
+        ),
+        number::<UInt32Type>(
+            "shared_writes",
+            "write calls, counted for it or not, with bytes of its response and of another",
+            |r| &mut r.shared_writes,
+        ),
         number::<UInt32Type>("writes_eagain", "write calls that returned EAGAIN", |r| &mut r.writes_eagain),
         write_names(),
         write_numbers::<Int64Type>(

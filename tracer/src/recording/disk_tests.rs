@@ -3,7 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::super::{ClientTimes, Grade, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
+use super::super::{ClientTimes, Grade, Inference, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
 use super::*;
 
 prop_compose! {
@@ -31,12 +31,13 @@ prop_compose! {
         ids in any::<(u64, u32, u16, u16, u32, u32, u32)>(),
         (method, path, status) in (name(), name(), any::<u16>()),
         grade in prop::sample::select(&Grade::ALL),
+        inference in prop::option::of(prop::sample::select(&Inference::ALL)),
         marks in any::<(u64, u64, [u64; 7])>(),
         states in prop::array::uniform7(thread_states()),
         parts in any::<[u64; 5]>(),
         cpu in any::<[u64; 5]>(),
         blocked_call_plus_one in 0u32..600,
-        counts in any::<(u32, u32, u32, u64, u64)>(),
+        counts in any::<(u32, u32, u32, u32, u32, u64, u64)>(),
         writes in prop::collection::vec(write_call(), 0..=WRITES_KEPT),
         client in prop::option::of(any::<(u64, u64)>()),
     ) -> Request {
@@ -45,15 +46,15 @@ prop_compose! {
         let (connection_id, index, local_port, remote_port, process_id, read_thread_id, write_thread_id) = ids;
         let (first_byte_ns, end_ns, phases_ns) = marks;
         let [body_read_ns, body_wait_ns, write_gap_ns, write_tail_ns, wakeup_ns] = parts;
-        let (reads, writes_moved, writes_eagain, bytes_in, bytes_out) = counts;
+        let (reads, shared_reads, writes_moved, shared_writes, writes_eagain, bytes_in, bytes_out) = counts;
         Request {
             connection_id, index, local_port, remote_port, process_id, read_thread_id, write_thread_id,
-            method, path, status, grade, first_byte_ns, end_ns, phases_ns, states,
+            method, path, status, grade, inference, first_byte_ns, end_ns, phases_ns, states,
             body_read_ns, body_wait_ns, write_gap_ns, write_tail_ns, wakeup_ns,
             cpu: RequestCpu {
                 read_ns: cpu[0], app_user_ns: cpu[1], app_syscall_ns: cpu[2], write_ns: cpu[3], write_tail_ns: cpu[4],
             },
-            blocked_call_plus_one, reads, writes: writes_moved, writes_eagain,
+            blocked_call_plus_one, reads, shared_reads, writes: writes_moved, shared_writes, writes_eagain,
             write_calls, write_calls_len: writes.len() as u8,
             bytes_in, bytes_out,
             client: client.map(|(send_ns, done_ns)| ClientTimes { send_ns, done_ns }),
@@ -146,10 +147,10 @@ fn what_is_no_recording_is_named() {
     let (folder, path) = empty_recording();
     let error = || error_of(open(&path), &folder);
 
-    fs::write(path.join(RUN_FILE), r#"{"schema_version": 1}"#).unwrap();
+    fs::write(path.join(RUN_FILE), r#"{"schema_version": 2}"#).unwrap();
     insta::assert_snapshot!(error(), @"run.json of HERE/recording is damaged (missing field `tracer_version` at line 1 column 21): record again");
     fs::write(path.join(RUN_FILE), r#"{"schema_version": 99}"#).unwrap();
-    insta::assert_snapshot!(error(), @"HERE/recording has format version 99, this tracer reads version 1: read it with the tracer that wrote it, or record again");
+    insta::assert_snapshot!(error(), @"HERE/recording has format version 99, this tracer reads version 2: read it with the tracer that wrote it, or record again");
     fs::write(path.join(RUN_FILE), r#"{"name": "package.json"}"#).unwrap();
     insta::assert_snapshot!(error(), @"HERE/recording is not a recording: its run.json was not written by tracer (missing field `schema_version` at line 1 column 24)");
     fs::remove_file(path.join(RUN_FILE)).unwrap();

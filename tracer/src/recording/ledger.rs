@@ -1,6 +1,10 @@
 //! What a traced window must account for: its requests, and the target's CPU and run-queue time.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use super::Inference;
 
 /// Where every request went: sent = traced + lost by cause + unexplained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,18 @@ pub struct Ledger {
     pub defect_example: Option<String>,
     /// Requests with an inferred edge, among the traced.
     pub inferred: u64,
+    /// The same by the first rule each needed.
+    pub inferred_by: BTreeMap<Inference, u64>,
+    /// Times bytes came where a request should begin, and began none. Each such run of bytes counts once.
+    pub malformed_requests: u64,
+    /// Reads that may hold more requests where nothing was kept of them; those that were answered alone are traced.
+    pub reads_cut_short: u64,
+    /// Connections that began with the preface of HTTP/2: not covered, their requests are in no figure.
+    pub http2_connections: u64,
+    /// Connections that switched protocols (101, CONNECT): what came after is in no figure.
+    pub upgraded_connections: u64,
+    /// Connections whose bytes are not HTTP/1 (TLS, say): their requests are told apart by turn-taking.
+    pub opaque_connections: u64,
     /// Every kernel-side counter by name (see `tracer_common::counters::Counter`).
     pub kernel_counters: Vec<(String, u64)>,
 }
@@ -42,6 +58,14 @@ impl Ledger {
         self.defects += other.defects;
         self.defect_example = self.defect_example.take().or_else(|| other.defect_example.clone());
         self.inferred += other.inferred;
+        for (inference, count) in &other.inferred_by {
+            *self.inferred_by.entry(*inference).or_default() += count;
+        }
+        self.malformed_requests += other.malformed_requests;
+        self.reads_cut_short += other.reads_cut_short;
+        self.http2_connections += other.http2_connections;
+        self.upgraded_connections += other.upgraded_connections;
+        self.opaque_connections += other.opaque_connections;
         for (name, count) in &other.kernel_counters {
             match self.kernel_counters.iter_mut().find(|(known, _)| known == name) {
                 Some((_, sum)) => *sum += count,

@@ -6,6 +6,7 @@
 mod column;
 pub mod columns;
 pub mod disk;
+mod inference;
 mod ledger;
 mod nameless;
 mod phase;
@@ -14,6 +15,7 @@ mod round;
 mod run;
 mod syscall;
 
+pub use inference::Inference;
 pub use ledger::{Conservation, Ledger};
 pub use phase::{Phase, ThreadStates};
 pub use request::{ClientTimes, Grade, Request, RequestCpu, WRITES_KEPT, WriteCall};

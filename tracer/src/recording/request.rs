@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EAGAIN, Phase, ThreadStates};
+use super::{EAGAIN, Inference, Phase, ThreadStates};
 
 /// How sure a number is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub enum Grade {
     Measured,
     /// By a user-space probe.
     Probed,
-    /// By a rule that could be wrong (named in the ledger's notes).
+    /// By a rule that could be wrong: an [`Inference`](super::Inference).
     Inferred,
 }
 
@@ -126,6 +126,8 @@ pub struct Request {
     pub status: u16,
     /// The weakest grade among its edges.
     pub grade: Grade,
+    /// Why it is graded inferred.
+    pub inference: Option<Inference>,
     /// When its first byte became readable.
     pub first_byte_ns: u64,
     /// When its last response byte was delivered, or handed to the device.
@@ -148,10 +150,15 @@ pub struct Request {
     pub cpu: RequestCpu,
     /// Syscall the thread blocked in during `app`, as its number plus one; zero: none.
     pub blocked_call_plus_one: u32,
-    /// Read calls that returned bytes of it.
+    /// Read calls that returned bytes of it. A call with bytes of several requests counts for the first of them, and
+    /// so does its CPU: sums over requests are calls made.
     pub reads: u32,
-    /// Write calls of its response that moved bytes.
+    /// Read calls, counted for it or not, that returned bytes of it and of another request.
+    pub shared_reads: u32,
+    /// Write calls of its response that moved bytes. A call with bytes of several responses counts for the first.
     pub writes: u32,
+    /// Write calls, counted for it or not, that moved bytes of its response and of another.
+    pub shared_writes: u32,
     /// Write calls of its response that returned EAGAIN.
     pub writes_eagain: u32,
     /// The first [`WRITES_KEPT`] write calls, failed ones included.

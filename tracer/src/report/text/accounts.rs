@@ -1,7 +1,8 @@
 //! Where every request went, and our accounts beside those of the kernel.
 
 use super::listed;
-use crate::report::{LOSS_LIMIT, LedgerReport, Page, Row, decimals, percent, thousands};
+use crate::recording::Ledger;
+use crate::report::{LOSS_LIMIT, LedgerReport, Page, Row, counted, decimals, percent, thousands};
 
 pub(super) fn accounts(page: &mut Page, row: &Row) {
     page.entry("responses", &statuses(row));
@@ -35,6 +36,7 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
             held(counts.defects == 0)
         ),
     );
+    not_framed(page, counts);
     if row.unreliable {
         let limit = percent(LOSS_LIMIT);
         page.entry("UNRELIABLE", &format!("more than {limit} of the requests were lost: no verdict"));
@@ -67,6 +69,33 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
     let counters: Vec<_> = counters.map(|(name, n)| format!("{name} {}", thousands(*n))).collect();
     if !counters.is_empty() {
         page.entry("counters", &counters.join(" · "));
+    }
+}
+
+/// What bytes did not tell, by cause, and what was no HTTP/1 request.
+fn not_framed(page: &mut Page, ledger: &Ledger) {
+    let inferred = ledger.inferred_by.iter();
+    let inferred: Vec<_> = inferred.map(|(why, n)| format!("{} {}", thousands(*n), why.label())).collect();
+    if !inferred.is_empty() {
+        page.entry("inferred", &inferred.join(" · "));
+    }
+    let connections = |count, what: &str| {
+        let which = counted(count, "connection");
+        (count > 0).then(|| format!("{which} {what}"))
+    };
+    let lines = [
+        connections(ledger.http2_connections, "with HTTP/2, which is not covered: in no figure here"),
+        connections(ledger.upgraded_connections, "switched protocols: what came after is in no figure here"),
+        connections(ledger.opaque_connections, "not HTTP/1 as far as seen: requests by turn-taking"),
+        (ledger.malformed_requests > 0)
+            .then(|| format!("{} where bytes began no request", counted(ledger.malformed_requests, "time"))),
+        (ledger.reads_cut_short > 0).then(|| {
+            let reads = counted(ledger.reads_cut_short, "read");
+            format!("{reads} may hold pipelined requests behind the bytes kept: only answers tell of those")
+        }),
+    ];
+    for line in lines.into_iter().flatten() {
+        page.entry("bytes", &line);
     }
 }
 

@@ -170,6 +170,9 @@ pub(super) fn writes(page: &mut Page, row: &Row) {
     page.line(2, &format!("writes per response: {}", decimals(writes.mean, 3)));
     let met: Vec<_> = writes.per_response.iter().filter(|responses| responses.count > 0).collect();
     let responses = met.iter().map(|met| {
+        if met.name == "0" {
+            return format!("in the write of an earlier one: {}", counted(met.count, "response"));
+        }
         let plural = if met.name == "1" { "" } else { "s" };
         format!("{} write{plural}: {}", met.name, counted(met.count, "response"))
     });
