@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod doctor;
+mod load;
 mod record;
 mod report;
 
@@ -36,6 +37,8 @@ enum Command {
     Report(report::Arguments),
     /// Hold a recording, a scenario or a live server to its promises; exit 1 when one is broken
     Check(check::Arguments),
+    /// Send load to a URL, and say how it went and how far to trust it
+    Load(load::Arguments),
     /// Say what works on this machine, what does not, and the fix
     Doctor(doctor::Arguments),
     /// The built-in server, for benchmarks of tracer itself
@@ -148,6 +151,7 @@ fn dispatch(command: Command) -> Result<Status> {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(_) => unreachable!("handled above"),
     }

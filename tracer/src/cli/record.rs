@@ -2,17 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 
 use super::{Format, Status, TraceArguments, print, status_of, told_of_exit};
 use crate::{
+    load::Url,
     preflight::elevate,
     report::{self, Report},
     scenario::parse_duration,
     session::{
         progress::Progress,
-        record::{self, Load, Subject, Url},
+        record::{self, Load, Subject},
     },
 };
 
@@ -62,7 +63,7 @@ impl SubjectArguments {
     pub fn load(&self) -> Result<Option<Load>> {
         let Some(url) = &self.url else { return Ok(None) };
         Ok(Some(Load {
-            url: Url::parse(url)?,
+            url: Url::parse(url).map_err(|error| anyhow!("--url {error:#}"))?,
             connections: self.connections,
             status: self.expect_status,
             requests: self.requests,

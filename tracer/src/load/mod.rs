@@ -6,15 +6,20 @@
 mod clock;
 mod connection;
 mod errors;
+mod files;
 mod framing;
 mod mix;
 mod pace;
 mod plan;
+pub mod report;
 mod request;
 mod result;
+mod server;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod text;
+mod url;
 mod window;
 mod worker;
 
@@ -30,8 +35,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use self::clock::monotonic_ns;
 pub use self::errors::{ErrorClass, ErrorCounts, FirstError};
+pub use self::files::Files;
 pub use self::plan::{Abort, Endpoint, Expectation, Plan, Route};
 pub use self::result::{Counts, LoadResult, Paced, RouteResult, Sample, Second, Seconds, Tick, WorkerResult};
+pub use self::server::{ServerUse, ServerWatch};
+pub use self::text::text;
+pub use self::url::Url;
 use self::window::{Controls, Order, Place, Sampling};
 use self::worker::Worker;
 

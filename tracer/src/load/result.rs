@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::errors::{ErrorClass, ErrorCounts};
+use super::clock::monotonic_ns;
+use super::errors::{ErrorClass, ErrorCounts, Failure};
+use super::plan::Plan;
 use crate::recording::LoadTotals;
 use crate::stats::percentiles;
 
@@ -105,6 +107,41 @@ pub struct WorkerResult {
 }
 
 impl LoadResult {
+    /// Of a run that begins.
+    pub(super) fn begun(plan: &Plan, connections: usize, started_ns: u64) -> Self {
+        let paced = || Paced { response: histogram(), send_lag: histogram(), asked: 0, delayed: 0 };
+        let route = || RouteResult { requests: 0, errors: 0, latency: histogram() };
+        Self {
+            totals: LoadTotals { connections: connections as u32, ..LoadTotals::default() },
+            latency: histogram(),
+            paced: plan.rate.map(|_| paced()),
+            connect: histogram(),
+            routes: plan.routes.iter().map(|_| route()).collect(),
+            samples: Vec::new(),
+            started_ns,
+            ended_ns: started_ns,
+            bytes_out: 0,
+            bytes_in: 0,
+            reused: 0,
+            aborted: 0,
+            abandoned: 0,
+            answered_early: 0,
+            workers: Vec::new(),
+            errors: ErrorCounts::default(),
+        }
+    }
+
+    /// What there is to tell when the driver could not even be started: its connection was refused. `None`: `error` is
+    /// of another kind.
+    pub fn unconnected(plan: &Plan, error: &anyhow::Error) -> Option<Self> {
+        let failure = error.downcast_ref::<Failure>()?;
+        let now_ns = monotonic_ns();
+        let mut result = Self::begun(plan, plan.connections, now_ns);
+        result.errors.add(failure, now_ns);
+        result.complete();
+        Some(result)
+    }
+
     /// Requests sent, whatever became of them.
     pub fn sent(&self) -> u64 {
         let unsent = self.errors.count(ErrorClass::Connect);

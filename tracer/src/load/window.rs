@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use super::clock;
-use super::errors::{ErrorCounts, Failure};
+use super::errors::Failure;
 use super::mix::Mix;
 use super::pace::Schedule;
 use super::plan::Plan;
 use super::request::Numbers;
-use super::result::{Counts, LoadResult, Paced, RouteResult, Sample, Tick, WorkerResult, histogram};
-use crate::recording::LoadTotals;
+use super::result::{Counts, LoadResult, Sample, Tick, WorkerResult};
 
 /// Attempts to open a connection that may fail in a row, per connection, before the run is given up.
 const CONNECT_ATTEMPTS: u64 = 3;
@@ -128,39 +127,21 @@ impl CpuTimes {
 impl Window {
     pub fn open(plan: &Plan, place: &Place, order: Order, controls: Controls) -> Self {
         let weights: Vec<u32> = plan.routes.iter().map(|route| route.weight).collect();
-        let paced =
-            plan.rate.map(|_| Paced { response: histogram(), send_lag: histogram(), asked: 0, delayed: 0 });
-        let route = || RouteResult { requests: 0, errors: 0, latency: histogram() };
         let share = order.remaining.load(Ordering::Relaxed) / (100 * place.threads as u64);
         let started_cpu = CpuTimes::now();
         let start_ns = clock::monotonic_ns();
         let schedule = plan.rate.map(|rate| Schedule::new(rate, start_ns, place.thread, place.threads));
+        let mut result = LoadResult::begun(plan, place.connections, start_ns);
+        result.workers.push(WorkerResult {
+            thread_id: clock::thread_id(),
+            core: place.core,
+            connections: place.connections,
+            cpu_ns: 0,
+            run_delay_ns: 0,
+            elapsed_ns: 0,
+        });
         Self {
-            result: LoadResult {
-                totals: LoadTotals { connections: place.connections as u32, ..LoadTotals::default() },
-                latency: histogram(),
-                paced,
-                connect: histogram(),
-                routes: plan.routes.iter().map(|_| route()).collect(),
-                samples: Vec::new(),
-                started_ns: start_ns,
-                ended_ns: start_ns,
-                bytes_out: 0,
-                bytes_in: 0,
-                reused: 0,
-                aborted: 0,
-                abandoned: 0,
-                answered_early: 0,
-                workers: vec![WorkerResult {
-                    thread_id: clock::thread_id(),
-                    core: place.core,
-                    connections: place.connections,
-                    cpu_ns: 0,
-                    run_delay_ns: 0,
-                    elapsed_ns: 0,
-                }],
-                errors: ErrorCounts::default(),
-            },
+            result,
             controls,
             taken: 0,
             block: share.clamp(1, BLOCK),

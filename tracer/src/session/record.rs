@@ -1,18 +1,17 @@
 //! `record`: attach to running processes, or start one, with our load or somebody else's traffic.
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs},
     path::PathBuf,
     sync::mpsc::Sender,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 
 use super::{Gather, interrupt, new_run, progress::Progress, put_traced};
 use crate::{
     check::Checker,
-    load::{Driver, Expectation, LoadResult, Plan, Route, Sample, Stop},
+    load::{Driver, Expectation, LoadResult, Plan, Route, Sample, Stop, Url},
     probe,
     recording::{INTERRUPTED, Round, Run, TARGET_EXITED, disk::Writer},
     scenario::Server,
@@ -53,42 +52,6 @@ pub struct Load {
     pub status: u16,
     /// Requests to send; `None`: for the duration.
     pub requests: Option<u64>,
-}
-
-/// A checked `http://` URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Url {
-    /// Resolved address.
-    pub address: SocketAddr,
-    /// Host header.
-    pub host: String,
-    /// Path and query.
-    pub path: String,
-}
-
-impl Url {
-    /// Reads and resolves a URL; says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self> {
-        let uri: hyper::Uri = text
-            .parse()
-            .map_err(|error| anyhow!("--url {text}: {error}; write it like http://127.0.0.1:8080/"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => bail!("--url {text}: TLS is not supported; use the server's plain http port"),
-            _ => bail!("--url {text}: it must begin with http://, like http://127.0.0.1:8080/"),
-        }
-        let authority = uri
-            .authority()
-            .ok_or_else(|| anyhow!("--url {text}: no host; write it like http://127.0.0.1:8080/"))?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let address = (host, authority.port_u16().unwrap_or(80))
-            .to_socket_addrs()
-            .with_context(|| format!("--url {text}: the host {host} cannot be resolved"))?
-            .next()
-            .ok_or_else(|| anyhow!("--url {text}: the host {host} has no address"))?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Self { address, host: authority.to_string(), path })
-    }
 }
 
 /// What `record` is asked for.
