@@ -32,8 +32,11 @@ type Body = Either<Full<Bytes>, Pieces>;
 
 /// Serves on 127.0.0.1 until the process is ended, and prints one line, `listening on 127.0.0.1:PORT`, once it does.
 ///
-/// Port 0 lets the kernel choose one.
-pub fn run(port: u16, workers: usize) -> anyhow::Result<()> {
+/// Port 0 lets the kernel choose one. `knobs` are those of every request without a query of its own; they are silent.
+pub fn run(port: u16, workers: usize, knobs: &str) -> anyhow::Result<()> {
+    let knobs = Knobs::parse(knobs).map_err(|error| anyhow::anyhow!("--knobs: {error}"))?;
+    // As long as the process.
+    let knobs: &'static Knobs = Box::leak(Box::new(knobs));
     ensure!(workers > 0, "the server needs at least one worker");
     let mut builder = if workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
     if workers > 1 {
@@ -51,11 +54,11 @@ pub fn run(port: u16, workers: usize) -> anyhow::Result<()> {
             .and_then(|()| stdout.flush())
             .context("cannot print the address: whoever started the server closed its output")?;
         // One task more, so that with several workers the accept loop runs on one of them.
-        tokio::spawn(serve(listener)).await.context("the accept loop ended")
+        tokio::spawn(serve(listener, knobs)).await.context("the accept loop ended")
     })
 }
 
-async fn serve(listener: TcpListener) {
+async fn serve(listener: TcpListener, knobs: &'static Knobs) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -67,7 +70,8 @@ async fn serve(listener: TcpListener) {
         };
         // It fails only on a connection that is gone, and serving notices that.
         let _ = stream.set_nodelay(true);
-        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
+        let service = service_fn(move |request| answer(request, knobs));
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         tokio::spawn(async move {
             // An error is a client that went away or sent no HTTP: nothing to do about either.
             let _ = connection.await;
@@ -75,9 +79,10 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    let knobs = match Knobs::parse(request.uri().query().unwrap_or_default()) {
-        Ok(knobs) => knobs,
+async fn answer(request: Request<Incoming>, usual: &'static Knobs) -> Result<Response<Body>, Infallible> {
+    let has_query = request.uri().query().is_some();
+    let asked = match Knobs::parse(request.uri().query().unwrap_or_default()) {
+        Ok(asked) => asked,
         Err(error) => return Ok(text(StatusCode::BAD_REQUEST, error)),
     };
     let (content_type, body) = match (request.method(), request.uri().path()) {
@@ -100,7 +105,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
         }
         _ => return Ok(text(StatusCode::NOT_FOUND, String::from("there are /, /users/:id and POST /echo"))),
     };
-    let did = knobs.act().await;
+    let knobs = if has_query { &asked } else { usual };
+    let did = knobs.act().await.filter(|_| has_query);
     let mut response = Response::new(knobs.body(body));
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     if let Some(did) = did {

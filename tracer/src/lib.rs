@@ -7,6 +7,7 @@ pub mod attribution;
 pub mod builtin_server;
 pub mod check;
 pub mod cli;
+pub mod diff;
 pub mod equal_work;
 mod http1;
 pub mod load;

@@ -26,6 +26,12 @@ pub(super) struct Knobs {
     block_us: Option<u64>,
     /// Keeps the CPU busy.
     spin_us: Option<u64>,
+    /// Keeps the CPU busy, for nanoseconds.
+    spin_ns: Option<u64>,
+    /// Opens and closes a file so many times.
+    open_files: u64,
+    /// Makes and drops so many small strings.
+    allocations: u64,
     /// Head and body leave in a write each.
     split: bool,
     /// The body is streamed, chunked, in so many pieces (but none empty).
@@ -46,6 +52,9 @@ impl Knobs {
                 "sleep_us" => knobs.sleep_us = Some(number()?),
                 "block_us" => knobs.block_us = Some(number()?),
                 "spin_us" => knobs.spin_us = Some(number()?),
+                "spin_ns" => knobs.spin_ns = Some(number()?),
+                "open_files" => knobs.open_files = number()?,
+                "allocations" => knobs.allocations = number()?,
                 "split" => knobs.split = number()? > 0,
                 "chunks" => knobs.chunks = Some(number()?.max(1)),
                 "chunk_gap_us" => knobs.chunk_gap_us = number()?,
@@ -71,11 +80,22 @@ impl Knobs {
             thread::sleep(Duration::from_micros(us));
             note("block_us", start_ns);
         }
-        if let Some(us) = self.spin_us {
-            let start_ns = monotonic_ns();
-            let end_ns = start_ns.saturating_add(us.saturating_mul(1000));
-            while monotonic_ns() < end_ns {}
-            note("spin_us", start_ns);
+        for (knob, ns) in
+            [("spin_us", self.spin_us.map(|us| us.saturating_mul(1000))), ("spin_ns", self.spin_ns)]
+        {
+            if let Some(ns) = ns {
+                let start_ns = monotonic_ns();
+                let end_ns = start_ns.saturating_add(ns);
+                while monotonic_ns() < end_ns {}
+                note(knob, start_ns);
+            }
+        }
+        for _ in 0..self.open_files {
+            // Only the calls count: whether it could be opened does not.
+            drop(std::fs::File::open("/dev/null"));
+        }
+        for length in 0..self.allocations {
+            std::hint::black_box("x".repeat(16 + length as usize % 64));
         }
         if self.split {
             note("split", monotonic_ns());
@@ -159,11 +179,14 @@ mod tests {
     fn knobs_are_read_from_the_query() {
         assert_eq!(Knobs::parse(""), Ok(Knobs::default()));
         assert_eq!(Knobs::parse("x=y&split=0&z"), Ok(Knobs::default()));
-        let all = "sleep_us=1&block_us=2&spin_us=3&split=1&chunks=4&chunk_gap_us=5";
+        let all = "sleep_us=1&block_us=2&spin_us=3&split=1&chunks=4&chunk_gap_us=5&spin_ns=6&open_files=7&allocations=8";
         let knobs = Knobs {
             sleep_us: Some(1),
             block_us: Some(2),
             spin_us: Some(3),
+            spin_ns: Some(6),
+            open_files: 7,
+            allocations: 8,
             split: true,
             chunks: Some(4),
             chunk_gap_us: 5,

@@ -14,7 +14,7 @@ fn start() -> SocketAddr {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             sender.send(listener.local_addr().unwrap()).unwrap();
-            serve(listener).await;
+            serve(listener, Box::leak(Box::default())).await;
         });
     });
     address.recv().unwrap()

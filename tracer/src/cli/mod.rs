@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod diff;
 mod doctor;
 mod load;
 mod record;
@@ -39,6 +40,8 @@ enum Command {
     Check(check::Arguments),
     /// Send load to a URL, and say how it went and how far to trust it
     Load(load::Arguments),
+    /// Say whether one server costs more than another, by how much, and where: exit 1 when it does
+    Diff(diff::Arguments),
     /// Say what works on this machine, what does not, and the fix
     Doctor(doctor::Arguments),
     /// The built-in server, for benchmarks of tracer itself
@@ -54,6 +57,9 @@ struct ServeArguments {
     /// Threads
     #[arg(long, default_value_t = 1)]
     workers: usize,
+    /// How every response without a query misbehaves, as a query would say it: split=1, spin_ns=500 ...
+    #[arg(long, value_name = "KNOBS", default_value = "")]
+    knobs: String,
 }
 
 /// How results are printed.
@@ -143,7 +149,7 @@ pub fn run() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<Status> {
     if let Command::Serve(serve) = command {
-        return crate::builtin_server::run(serve.port, serve.workers).map(|()| Status::Held);
+        return crate::builtin_server::run(serve.port, serve.workers, &serve.knobs).map(|()| Status::Held);
     }
     interrupt::install()?;
     match command {
@@ -152,6 +158,7 @@ fn dispatch(command: Command) -> Result<Status> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(_) => unreachable!("handled above"),
     }

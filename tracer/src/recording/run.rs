@@ -61,6 +61,25 @@ pub struct Environment {
     pub clock_source: String,
 }
 
+impl Environment {
+    /// What is unlike in `other` and changes what a request costs, each in a few words; empty: nothing.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let (cpus, other_cpus) = (self.cpus.to_string(), other.cpus.to_string());
+        [
+            ("kernel", &self.kernel, &other.kernel),
+            ("CPU", &self.cpu_model, &other.cpu_model),
+            ("CPUs", &cpus, &other_cpus),
+            ("governor", &self.governor, &other.governor),
+            ("congestion control", &self.congestion_control, &other.congestion_control),
+            ("clock source", &self.clock_source, &other.clock_source),
+        ]
+        .into_iter()
+        .filter(|(_, mine, others)| mine != others)
+        .map(|(what, mine, others)| format!("{what} {mine:?} and {others:?}"))
+        .collect()
+    }
+}
+
 /// A process that was traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedProcess {

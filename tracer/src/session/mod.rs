@@ -1,6 +1,7 @@
 //! Whole runs, top to bottom: `bench` starts servers and drives load, `record` attaches to what runs.
 
 pub mod bench;
+pub mod diff;
 pub mod interrupt;
 pub mod launch;
 pub mod progress;

@@ -3,7 +3,10 @@
 
 use std::collections::HashMap;
 
-use procfs::{CurrentSI, KernelStats, process::Process};
+use procfs::{
+    CurrentSI, KernelStats,
+    process::{Process, Stat},
+};
 
 use super::processes::{family, started_ticks};
 
@@ -125,6 +128,27 @@ pub fn rss_bytes(pids: &[u32]) -> u64 {
     let resident_pages =
         |pid: u32| Process::new(pid as i32).and_then(|process| process.statm()).map(|m| m.resident);
     family(pids).into_iter().filter_map(|pid| resident_pages(pid).ok()).sum::<u64>() * procfs::page_size()
+}
+
+/// Anonymous memory (heap and stacks) of the processes; those of which it cannot be told are left out.
+pub fn heap_bytes(pids: &[u32]) -> u64 {
+    let anonymous_kib =
+        |pid: &u32| Process::new(*pid as i32).and_then(|process| process.status()).ok()?.rssanon;
+    pids.iter().filter_map(anonymous_kib).sum::<u64>() * 1024
+}
+
+/// Threads of the processes.
+pub fn threads(pids: &[u32]) -> u32 {
+    stats(pids).map(|stat| stat.num_threads as u32).sum()
+}
+
+/// Page faults of the processes since they began, all threads, exited ones included.
+pub fn page_faults(pids: &[u32]) -> u64 {
+    stats(pids).map(|stat| stat.minflt + stat.majflt).sum()
+}
+
+fn stats(pids: &[u32]) -> impl Iterator<Item = Stat> {
+    pids.iter().filter_map(|pid| Process::new(*pid as i32).and_then(|process| process.stat()).ok())
 }
 
 #[cfg(test)]
