@@ -78,8 +78,8 @@ fn tests() -> Command {
 /// Installs the servers and the tests' own tools; returns the tools' folder.
 fn set_up() -> Result<PathBuf> {
     setup::run_task(&setup::Args::default())?;
-    for program in ["strace", "sudo"] {
-        ensure_installed(program, program)?;
+    for (program, package) in [("strace", "strace"), ("sudo", "sudo"), ("ip", "iproute2")] {
+        ensure_installed(program, package)?;
     }
     let tools = target_dir().join("test-tools");
     let python = tools.join("bin/python");
