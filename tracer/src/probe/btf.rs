@@ -23,6 +23,8 @@ pub struct Btf {
     strings: usize,
     /// Where each type stands; the first is type 1.
     types: Vec<usize>,
+    /// Where the structures among them stand.
+    structures: Vec<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -54,10 +56,13 @@ impl Btf {
             "it is cut short: {} bytes",
             bytes.len()
         );
-        let mut btf = Self { bytes, strings, types: Vec::new() };
+        let mut btf = Self { bytes, strings, types: Vec::new(), structures: Vec::new() };
         let mut at = types_from;
         while at < types_from + types_len {
             btf.types.push(at);
+            if btf.at(at).is_some_and(|found| found.kind == KIND_STRUCT) {
+                btf.structures.push(at);
+            }
             at += TYPE_BYTES + btf.tail_bytes(at)?;
         }
         Ok(btf)
@@ -71,9 +76,9 @@ impl Btf {
 
     /// Byte offset of a member, searched through unnamed structures and unions; `None`: there is no such member.
     pub fn member_offset(&self, structure: &str, member: &str) -> Option<u32> {
-        let types = self.types.iter().filter_map(|&at| self.at(at));
-        types
-            .filter(|found| found.kind == KIND_STRUCT && self.name(found.name) == Some(structure))
+        let structures = self.structures.iter().filter_map(|&at| self.at(at));
+        structures
+            .filter(|found| self.name(found.name) == Some(structure))
             .find_map(|found| self.member_bits(found, member))
             .map(|bits| bits / 8)
     }
