@@ -403,6 +403,11 @@ fn a_wrong_target_or_url_is_refused() {
     assert_eq!(said.stderr.matches("refused").count(), 1, "{said:#?}");
     record(&["--", "/no/such/program"]).assert_refused(&["/no/such/program", "is not an executable file"]);
     run(["record", "--no-such-flag"]).assert_refused(&["unexpected argument '--no-such-flag'"]);
+    run(["check", "no-such-folder", "--writes-per-response", "1"]).assert_refused(&[
+        "no-such-folder does not exist",
+        "tracer record -o",
+        "scenario file",
+    ]);
     run(["check", "-p", &own]).assert_refused(&["nothing to check", "--writes-per-response 1"]);
     run(["check", "-p", &own, "--writes-per-response", "1", "--call", "scribble"])
         .assert_refused(&["there is no syscall of that name"]);
@@ -701,7 +706,7 @@ fn a_normal_user_on_a_terminal_gets_there_through_sudo() {
     said.assert_held();
     let told = said.unwrapped();
     for part in [
-        "tracer needs root: loading BPF programs",
+        "tracer: this needs root: loading BPF programs",
         "running it again through sudo",
         "2,000 sent = 2,000 traced",
         "recording written to",

@@ -62,6 +62,10 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
     arguments.refuse_what_would_be_ignored()?;
     let verdicts = match &arguments.subject {
         None => vec![arguments.live(promises)?],
+        Some(path) if !path.exists() => bail!(
+            "{} does not exist; give a folder that `tracer record -o` wrote, or a scenario file",
+            path.display()
+        ),
         Some(path) if path.is_dir() => vec![recorded(path, promises)?],
         Some(path) => arguments.scenario(path, &promises)?,
     };

@@ -34,14 +34,14 @@ pub fn ensure() -> Result<()> {
     if may_trace() {
         return Ok(());
     }
-    let why = "tracer needs root: loading BPF programs into the kernel is not permitted to other users";
+    let why = "this needs root: loading BPF programs into the kernel is not permitted to other users";
     let command: Vec<OsString> =
         env::current_exe().map(OsString::from).into_iter().chain(env::args_os().skip(1)).collect();
     let line: Vec<String> = command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
     if !std::io::stdin().is_terminal() {
         bail!("{why}; run: sudo {}", line.join(" "));
     }
-    eprintln!("{why}; running it again through sudo");
+    eprintln!("tracer: {why}; running it again through sudo");
     let error = Command::new("sudo").arg("--").args(&command).exec();
     bail!("{why}, and sudo could not be started ({error}); run as root: {}", line.join(" "))
 }
