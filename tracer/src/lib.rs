@@ -10,6 +10,7 @@ pub mod cli;
 pub mod diff;
 pub mod equal_work;
 mod http1;
+pub mod lint;
 pub mod load;
 pub mod preflight;
 pub mod probe;

@@ -20,7 +20,10 @@ use crate::{
     load::{Sample, monotonic_ns},
     probe::{Options, Probes, ProgramRuns, hooks::Detail, reader::Reader, switch_every_cpu},
     recording::{Conservation, HolderTotals, Ledger, Request, SyscallTotals},
-    target::cpu::{CpuAccount, CpuTimes, stolen_ns},
+    target::{
+        cpu::{CpuAccount, CpuTimes, stolen_ns},
+        throttle::throttled_ns,
+    },
 };
 
 /// Pause of the reader between two looks at the ring. The ring holds many times what arrives meanwhile.
@@ -51,6 +54,8 @@ pub struct Settings {
 pub struct Window<S: Sink> {
     probes: Probes,
     account: CpuAccount,
+    /// A process of the target, and how long its cgroups had been throttled at the beginning.
+    throttled: Option<(u32, u64)>,
     begin: Edge,
     stop: Arc<AtomicBool>,
     samples: Sender<Vec<Sample>>,
@@ -70,6 +75,8 @@ pub struct Traced {
     pub holders: Vec<HolderTotals>,
     /// The target's accounts.
     pub conservation: Conservation,
+    /// Nanoseconds the target's cgroups were throttled meanwhile; `None`: not to be told.
+    pub throttled_ns: Option<u64>,
     /// CPU nanoseconds of the reader's thread.
     pub reader_cpu_ns: u64,
     /// Memory of the maps in bytes.
@@ -137,7 +144,9 @@ impl<S: Sink> Window<S> {
         probes.attach()?;
         let mut account = CpuAccount::new(&settings.processes);
         let begin = Edge::now(&probes, &mut account)?;
-        Ok(Self { probes, account, begin, stop, samples, reader: thread })
+        let process = settings.processes.first().copied();
+        let throttled = process.and_then(|process| Some((process, throttled_ns(process)?)));
+        Ok(Self { probes, account, throttled, begin, stop, samples, reader: thread })
     }
 
     /// Adds samples of the driver, in any portions, but in order for each connection.
@@ -165,6 +174,9 @@ impl<S: Sink> Window<S> {
             syscalls: self.probes.syscalls()?,
             holders: self.probes.holders()?,
             conservation: Conservation::default(),
+            throttled_ns: self
+                .throttled
+                .and_then(|(process, before_ns)| Some(throttled_ns(process)?.saturating_sub(before_ns))),
             reader_cpu_ns: read.cpu_ns,
             map_bytes: self.probes.map_bytes(),
             program_runs: self.probes.program_runs()?,
@@ -180,6 +192,7 @@ impl Traced {
     /// Adds another window of the same target.
     pub fn merge(&mut self, other: Self) {
         self.window_ns += other.window_ns;
+        self.throttled_ns = self.throttled_ns.zip(other.throttled_ns).map(|(a, b)| a + b);
         self.reader_cpu_ns += other.reader_cpu_ns;
         self.map_bytes = self.map_bytes.max(other.map_bytes);
         self.tally.merge(other.tally);

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod diff;
 mod doctor;
+mod lint;
 mod load;
 mod record;
 mod report;
@@ -40,6 +41,8 @@ enum Command {
     Check(check::Arguments),
     /// Send load to a URL, and say how it went and how far to trust it
     Load(load::Arguments),
+    /// Look for known ways to waste time in a recording; exit 1 when one is found
+    Lint(lint::Arguments),
     /// Say whether one server costs more than another, by how much, and where: exit 1 when it does
     Diff(diff::Arguments),
     /// Say what works on this machine, what does not, and the fix
@@ -158,6 +161,7 @@ fn dispatch(command: Command) -> Result<Status> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Lint(arguments) => lint::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(_) => unreachable!("handled above"),

@@ -136,6 +136,9 @@ pub struct Run {
     pub server_cpus: Vec<u32>,
     /// CPUs of driver and reader; empty: not pinned.
     pub client_cpus: Vec<u32>,
+    /// Nanoseconds the target's cgroups were throttled meanwhile; `None`: not to be told.
+    #[serde(default)]
+    pub throttled_ns: Option<u64>,
     /// CPU nanoseconds of the thread that read the records.
     pub reader_cpu_ns: u64,
     /// Kernel memory of the BPF maps, bytes.

@@ -74,6 +74,7 @@ fn put_traced(run: &mut Run, traced: Traced) {
     run.holders = traced.holders;
     run.ledger = traced.tally.ledger;
     run.conservation = traced.conservation;
+    run.throttled_ns = traced.throttled_ns;
     run.reader_cpu_ns = traced.reader_cpu_ns;
     run.map_bytes = traced.map_bytes;
 }

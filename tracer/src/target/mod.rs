@@ -9,6 +9,7 @@ mod launch;
 mod log;
 pub mod processes;
 pub mod ready;
+pub mod throttle;
 pub mod user;
 
 use std::collections::BTreeMap;

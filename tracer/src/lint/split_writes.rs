@@ -1,0 +1,75 @@
+//! Head and body in separate writes. Each costs a syscall and, over loopback, the receiver's work; with Nagle's algorithm
+//! on, the second may wait for the acknowledgement of the first, which the receiver delays by up to 40 ms.
+
+use super::{Answer, Rule, called};
+use crate::{
+    recording::{Phase, Request, Run},
+    report::{percent, us},
+};
+
+/// A response stalls from here on: a delayed acknowledgement takes 40 ms, less what ran before the timer.
+const STALL_NS: u64 = 35_000_000;
+/// Examples kept.
+const EXAMPLES: usize = 3;
+
+/// Responses that leave in several writes although nothing was full.
+#[derive(Default)]
+pub struct SplitWrites {
+    split: u64,
+    stalled: u64,
+    /// Writes beyond the first.
+    extra_writes: u64,
+    /// Writes and CPU of all responses: what one costs.
+    writes: u64,
+    write_cpu_ns: u64,
+    examples: Vec<String>,
+}
+
+impl Rule for SplitWrites {
+    fn name(&self) -> &'static str {
+        "head-and-body-apart"
+    }
+
+    fn observe(&mut self, request: &Request) {
+        self.writes += u64::from(request.writes);
+        self.write_cpu_ns += request.cpu.write_ns + request.cpu.write_tail_ns;
+        // After EAGAIN the rest has to go in another write; eight and more are a stream.
+        let kept = request.kept_writes();
+        let is_split = (2..=kept.len()).contains(&(request.writes as usize)) && request.writes_eagain == 0;
+        if !is_split {
+            return;
+        }
+        self.split += 1;
+        self.extra_writes += u64::from(request.writes) - 1;
+        if request.write_gap_ns.max(request.phase_ns(Phase::Drain)) >= STALL_NS {
+            self.stalled += 1;
+        }
+        if self.examples.len() < EXAMPLES {
+            let bytes: Vec<String> = kept.iter().map(|write| write.result.to_string()).collect();
+            self.examples.push(format!("{}: writes of {} bytes", called(request), bytes.join(", ")));
+        }
+    }
+
+    fn answer(&self, _: &Run, requests: u64) -> Answer {
+        if self.split == 0 {
+            let evidence = "every response left in one write, unless the socket was full".to_owned();
+            return Answer::NotFound { evidence };
+        }
+        let share = self.split as f64 / requests as f64;
+        let each_ns = self.write_cpu_ns as f64 / self.writes.max(1) as f64;
+        let stalls = match self.stalled {
+            0 => "none of them was followed by a delayed-ACK stall of 40 ms".to_owned(),
+            stalled => format!("{stalled} of them stalled for about 40 ms: a delayed ACK; set TCP_NODELAY"),
+        };
+        Answer::Found {
+            evidence: format!(
+                "{} of the responses leave in several writes, a write costs {} us of CPU; {stalls}",
+                percent(share),
+                us(each_ns)
+            ),
+            share,
+            cost_ns: Some(each_ns * self.extra_writes as f64 / requests as f64),
+            examples: self.examples.clone(),
+        }
+    }
+}
