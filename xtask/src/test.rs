@@ -18,8 +18,8 @@ use crate::{
     system::{ensure_installed, root_prefix},
 };
 
-/// Reads Parquet in one of the tests, as a user's analysis would.
-const DUCKDB: &str = "duckdb==2.0.1";
+/// They read in the tests, as a user's analysis would: Parquet, and histogram logs.
+const READERS: [&str; 2] = ["duckdb==2.0.1", "hdrhistogram==0.10.8"];
 
 /// Options of `test`.
 #[derive(clap::Args)]
@@ -83,12 +83,12 @@ fn set_up() -> Result<PathBuf> {
     }
     let tools = target_dir().join("test-tools");
     let python = tools.join("bin/python");
-    if output(Command::new(&python).args(["-c", "import duckdb"])).is_err() {
+    if output(Command::new(&python).args(["-c", "import duckdb, hdrh"])).is_err() {
         ensure_installed("python3", "python3-venv")?;
         run(Command::new("python3").args(["-m", "venv"]).arg(&tools)).context(
             "cannot make a Python environment for the tests: install python3-venv, then try again",
         )?;
-        run(Command::new(&python).args(["-m", "pip", "install", "--quiet", DUCKDB]))?;
+        run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(READERS))?;
     }
     Ok(tools)
 }

@@ -13,8 +13,8 @@ use clap::Args;
 use super::{Format, Status, print};
 use crate::{
     load::{
-        self, Abort, Driver, Endpoint, Expectation, Files, LoadResult, Plan, Route, Second, Seconds,
-        ServerWatch, Stop, Tick, Url,
+        self, Abort, Driver, Endpoint, Expectation, ExpectedBody, Files, LoadResult, Plan, Route, Second,
+        Seconds, ServerWatch, Stop, Tick, Url,
         report::{Circumstances, Latency, LoadReport, foresight},
     },
     report::{percent, thousands, us},
@@ -84,6 +84,13 @@ pub struct Arguments {
     /// File with the body of every response
     #[arg(long, value_name = "FILE", conflicts_with = "expect_body")]
     expect_body_file: Option<PathBuf>,
+    /// Hash of the body of every response, in hexadecimal; any other is an error
+    #[arg(long, value_name = "SHA256", value_parser = ExpectedBody::sha256,
+          conflicts_with_all = ["expect_body", "expect_body_file"])]
+    expect_sha256: Option<ExpectedBody>,
+    /// Length of the body of every response; any other is an error
+    #[arg(long, value_name = "N", conflicts_with_all = ["expect_body", "expect_body_file", "expect_sha256"])]
+    expect_bytes: Option<u64>,
     /// Longest wait for a connection, and for a whole response
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
@@ -236,9 +243,9 @@ impl Arguments {
             headers.push(("Connection".into(), "close".into()));
         }
         let expected = match (&self.expect_body, &self.expect_body_file) {
-            (Some(text), _) => Some(text.clone().into_bytes()),
-            (None, Some(file)) => Some(read(file)?),
-            (None, None) => None,
+            (Some(text), _) => Some(text.as_str().into()),
+            (None, Some(file)) => Some(read(file)?.into()),
+            (None, None) => self.expect_sha256.clone().or(self.expect_bytes.map(ExpectedBody::Length)),
         };
         let route = |weight: u32, method: &str, path: &str| Route {
             method: method.to_owned(),
@@ -249,7 +256,10 @@ impl Arguments {
             } else {
                 body.clone()
             },
-            expect: Expectation { status: self.expect_status, body: expected.clone() },
+            expect: Expectation {
+                status: self.expect_status,
+                body: expected.clone().filter(|_| method != "HEAD"),
+            },
             weight,
         };
         let of_routes = self

@@ -40,7 +40,7 @@ enum Command {
     /// Hold a recording, a scenario or a live server to its promises; exit 1 when one is broken
     Check(check::Arguments),
     /// Send load to a URL, and say how it went and how far to trust it
-    Load(load::Arguments),
+    Load(Box<load::Arguments>),
     /// Look for known ways to waste time in a recording; exit 1 when one is found
     Lint(lint::Arguments),
     /// Say whether one server costs more than another, by how much, and where: exit 1 when it does

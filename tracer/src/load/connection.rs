@@ -14,8 +14,9 @@ use std::time::Duration;
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::body::BodyCheck;
 use super::clock::monotonic_ns;
-use super::errors::{BodyCheck, Failure};
+use super::errors::Failure;
 use super::framing::{Answer, Framing, FramingError, Progress};
 use super::plan::{Abort, Plan};
 use super::request::Request;

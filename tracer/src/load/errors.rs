@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use super::body::BodyError;
 use super::framing::FramingError;
 use super::plan::Endpoint;
 
@@ -140,77 +141,9 @@ impl Failure {
     }
 }
 
-/// How a body differs from the expected one.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BodyError {
-    #[error("the body differs from byte {offset_bytes} on: expected {expected:?}, got {got:?}")]
-    Differs { offset_bytes: usize, expected: String, got: String },
-    #[error("expected a body of {expected_bytes} bytes, got only the first {got_bytes}")]
-    Short { expected_bytes: usize, got_bytes: usize },
-}
-
-/// Compares a body with the expected one in place, piece by piece as it arrives.
-#[derive(Debug, Default)]
-pub(super) struct BodyCheck {
-    matched_bytes: usize,
-    error: Option<BodyError>,
-}
-
-impl BodyCheck {
-    /// Bytes quoted in an error.
-    const QUOTED_BYTES: usize = 40;
-
-    pub fn piece(&mut self, expected: &[u8], piece: &[u8]) {
-        if self.error.is_some() {
-            return;
-        }
-        let expected_rest = &expected[self.matched_bytes..];
-        if expected_rest.starts_with(piece) {
-            self.matched_bytes += piece.len();
-            return;
-        }
-        let same_bytes = expected_rest.iter().zip(piece).take_while(|(left, right)| left == right).count();
-        let quote = |bytes: &[u8]| {
-            String::from_utf8_lossy(&bytes[same_bytes..bytes.len().min(same_bytes + Self::QUOTED_BYTES)])
-                .into_owned()
-        };
-        self.error = Some(BodyError::Differs {
-            offset_bytes: self.matched_bytes + same_bytes,
-            expected: quote(expected_rest),
-            got: quote(piece),
-        });
-    }
-
-    pub fn finish(self, expected: &[u8]) -> Result<(), BodyError> {
-        match self.error {
-            Some(error) => Err(error),
-            None if self.matched_bytes == expected.len() => Ok(()),
-            None => Err(BodyError::Short { expected_bytes: expected.len(), got_bytes: self.matched_bytes }),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(expected: &str, pieces: &[&str]) -> Result<(), BodyError> {
-        let mut check = BodyCheck::default();
-        pieces.iter().for_each(|piece| check.piece(expected.as_bytes(), piece.as_bytes()));
-        check.finish(expected.as_bytes())
-    }
-
-    #[test]
-    fn a_body_is_compared_over_its_pieces() {
-        assert_eq!(check("", &[]), Ok(()));
-        assert_eq!(check("hello", &["he", "", "llo"]), Ok(()));
-        assert_eq!(check("hello", &["he"]), Err(BodyError::Short { expected_bytes: 5, got_bytes: 2 }));
-        let differs = |offset_bytes, expected: &str, got: &str| {
-            Err(BodyError::Differs { offset_bytes, expected: expected.into(), got: got.into() })
-        };
-        assert_eq!(check("hello", &["he", "lpo"]), differs(3, "lo", "po"));
-        assert_eq!(check("hello", &["hello", "!"]), differs(5, "", "!"));
-    }
 
     #[test]
     fn errors_keep_their_count_and_the_first_example() {

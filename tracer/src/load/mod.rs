@@ -3,6 +3,7 @@
 //! A [`Driver`] opens its connections once and keeps them from run to run, so that a warm-up ends with the very
 //! connections that are measured. Every response's status, framing and body are checked.
 
+mod body;
 mod clock;
 mod connection;
 mod errors;
@@ -36,7 +37,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub use self::clock::monotonic_ns;
 pub use self::errors::{ErrorClass, ErrorCounts, FirstError};
 pub use self::files::Files;
-pub use self::plan::{Abort, Endpoint, Expectation, Plan, Route};
+pub use self::plan::{Abort, Endpoint, Expectation, ExpectedBody, Plan, Route};
 pub use self::result::{Counts, LoadResult, Paced, RouteResult, Sample, Second, Seconds, Tick, WorkerResult};
 pub use self::server::{ServerUse, ServerWatch};
 pub use self::text::text;

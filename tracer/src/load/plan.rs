@@ -83,8 +83,38 @@ pub struct Route {
 pub struct Expectation {
     /// Status.
     pub status: u16,
-    /// Body, byte for byte; `None`: any.
-    pub body: Option<Vec<u8>>,
+    /// Body; `None`: any.
+    pub body: Option<ExpectedBody>,
+}
+
+/// What a body must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExpectedBody {
+    /// Byte for byte.
+    Bytes(Vec<u8>),
+    /// As many bytes.
+    Length(u64),
+    /// This hash.
+    Sha256([u8; 32]),
+}
+
+impl ExpectedBody {
+    /// Of a hash in 64 hexadecimal digits.
+    pub fn sha256(hex: &str) -> Result<Self, String> {
+        let digits: Option<Vec<u8>> = hex.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect();
+        let digits = digits.filter(|digits| digits.len() == 64);
+        let digits =
+            digits.ok_or_else(|| format!("`{hex}` is no SHA-256: write its 64 hexadecimal digits"))?;
+        let mut hash = [0; 32];
+        hash.iter_mut().zip(digits.chunks_exact(2)).for_each(|(byte, pair)| *byte = pair[0] << 4 | pair[1]);
+        Ok(Self::Sha256(hash))
+    }
+}
+
+impl<T: Into<Vec<u8>>> From<T> for ExpectedBody {
+    fn from(bytes: T) -> Self {
+        Self::Bytes(bytes.into())
+    }
 }
 
 impl Plan {
@@ -160,7 +190,10 @@ impl From<&scenario::Request> for Route {
             path: request.path.clone(),
             headers: request.headers.clone(),
             body: request.body.clone(),
-            expect: Expectation { status: request.expect.status, body: request.expect.body.clone() },
+            expect: Expectation {
+                status: request.expect.status,
+                body: request.expect.body.clone().map(Into::into),
+            },
             weight: 1,
         }
     }

@@ -78,7 +78,7 @@ fn take_request(stream: &mut TcpStream) -> bool {
 }
 
 fn route() -> Route {
-    Route { expect: Expectation { status: 200, body: Some(b"hello".to_vec()) }, ..Route::get("/") }
+    Route { expect: Expectation { status: 200, body: Some("hello".into()) }, ..Route::get("/") }
 }
 
 fn plan(address: SocketAddr, connections: usize) -> Plan {
@@ -272,7 +272,7 @@ fn a_server_that_never_answers_times_out() {
     assert_eq!((result.totals.requests, result.latency.len()), (0, 4));
     assert!(result.latency.min() >= 39_900_000, "{}", result.latency.min());
 
-    let result = run(Plan { timeout, ..plan(address, 2) }, Stop::After(Duration::from_millis(1)));
+    let result = run(Plan { timeout, ..plan(address, 2) }, Stop::After(Duration::from_millis(100)));
     assert!(result.sent() >= 1 && result.totals.errors == result.sent(), "{}", result.sent());
 }
 
