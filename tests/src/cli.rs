@@ -171,7 +171,13 @@ impl Running {
 
     /// Waits for its end, and gives what it said.
     #[track_caller]
-    pub fn said(mut self) -> Said {
+    pub fn said(self) -> Said {
+        self.said_within(2 * PATIENCE)
+    }
+
+    /// As [`said`](Self::said), with another patience.
+    #[track_caller]
+    pub fn said_within(mut self, patience: Duration) -> Said {
         let child = self.0.take().expect("it runs");
         let pid = Pid::from_raw(child.id() as i32).expect("pids are above zero");
         let (done, ended) = std::sync::mpsc::channel();
@@ -180,7 +186,7 @@ impl Running {
             let _ = done.send(());
             output
         });
-        if ended.recv_timeout(2 * PATIENCE).is_err() {
+        if ended.recv_timeout(patience).is_err() {
             let _ = kill_process(pid, Signal::KILL);
             panic!("it did not end by itself: {:#?}", reader.join());
         }

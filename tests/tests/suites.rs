@@ -1,20 +1,25 @@
-//! The suites: each server's routes do what they say.
+//! The suites: each server's routes do what they say, and a small part of a suite from end to end.
 
 use std::{
     collections::HashSet,
+    fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde_json::Value;
+use tempfile::TempDir;
 use tracer::{
     equal_work::{Answer, ask, differences},
     scenario::{Expect, Request, Scenario, Server},
     target::{SpawnOptions, Target},
 };
+use tracer_tests::cli::{Said, begin, run, start, tracer};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest run of a part of a suite, on a machine that others keep busy.
+const SUITE_PATIENCE: Duration = Duration::from_secs(600);
 
 fn suite_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scenarios/{name}.toml"))
@@ -167,4 +172,145 @@ fn servers_are_told_apart_by_their_commands_and_environments() {
     let servers = s200().servers;
     let distinct: HashSet<_> = servers.iter().map(|server| (&server.command, &server.env)).collect();
     assert_eq!(distinct.len(), servers.len());
+}
+
+/// A server of one's own, outside the repository: the folder, and the file that names it to a suite.
+struct Own {
+    folder: TempDir,
+    file: PathBuf,
+}
+
+impl Own {
+    /// One whose `GET /` ends as `body` says, in JavaScript; `count` is the number of the request.
+    fn new(body: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let script = format!(
+            "require('http').createServer((request, response) => {{\n  globalThis.count = (globalThis.count ?? 0) + 1;\n  \
+             response.setHeader('content-type', 'application/json');\n  {body}\n\
+             }}).listen(process.env.MY_PORT, '127.0.0.1');\n"
+        );
+        fs::write(folder.path().join("own.cjs"), script).expect("a script can be written");
+        let file = folder.path().join("own.toml");
+        let node = s200().servers[0].folder.join(&s200().servers[0].command[0]);
+        let node = node.canonicalize().expect("the runtime is installed: cargo xtask setup");
+        let server = format!(
+            "[[server]]\nname = \"own\"\nruntime = \"node24\"\ncommand = [\"sh\", \"-c\", \"MY_PORT={{port}} exec \
+             {} own.cjs\"]\nenv = {{ NODE_ENV = \"production\" }}\nready = \"/\"\nwarm_up = 100\n",
+            node.display()
+        );
+        fs::write(&file, server).expect("a scenario can be written");
+        Self { folder, file }
+    }
+
+    /// A suite with this server added, as JSON, stored in its folder too.
+    #[track_caller]
+    fn bench(&self, only: &str, more: &[&str]) -> Said {
+        let (file, stored) = (self.file.to_str().expect("text"), self.stored());
+        let suite = suite_file("s200");
+        let arguments = ["bench", "--suite", suite.to_str().expect("text"), "--server", file, "--only", only];
+        let arguments =
+            arguments.into_iter().chain(["-o", stored.to_str().expect("text"), "--format", "json"]);
+        start(&mut tracer(arguments.chain(more.iter().copied()))).said_within(SUITE_PATIENCE)
+    }
+
+    fn stored(&self) -> PathBuf {
+        self.folder.path().join("result.json")
+    }
+}
+
+const HELLO: &str = r#"response.setHeader('content-length', 19); response.end('{"message":"hello"}');"#;
+
+#[test]
+fn a_server_changed_on_purpose_is_caught_and_not_measured() {
+    for (change, what, wanted, got) in [
+        ("response.setHeader('etag', '\"1\"');", "etag", "absent", "present"),
+        ("response.setHeader('content-type', 'text/html');", "content-type", "application/json", "text/html"),
+        ("response.statusCode = 500;", "status", "200", "500"),
+        ("return response.end('{}');", "body", r#"`{"message":"hello"}`"#, "`{}`"),
+    ] {
+        // It must be ready first; what is compared is its second answer.
+        let own = Own::new(&format!("if (globalThis.count > 1) {{ {change} }}\n  {HELLO}"));
+        let said = own.bench("equal-work,node-http,fastify,own,hello", &[]);
+        assert_eq!(said.code, 1, "{said:#?}");
+        let differences = said.json()["differences"].as_array().expect("a list").clone();
+        let found = differences.iter().find(|difference| difference["what"] == what);
+        let found = found.unwrap_or_else(|| panic!("{what}: {differences:?}"));
+        assert_eq!((&found["server"], &found["workload"]), (&"own".into(), &"hello".into()));
+        assert_eq!((&found["wanted"], &found["got"]), (&wanted.into(), &got.into()));
+        assert!(differences.iter().all(|difference| difference["server"] == "own"), "{differences:?}");
+        let stored = own.stored();
+        let printed = run(["report", stored.to_str().expect("text")]);
+        assert_eq!(printed.code, 1);
+        assert!(printed.unwrapped().contains("UNEQUAL WORK"), "{printed:#?}");
+    }
+}
+
+/// The row of a server under hello.
+#[track_caller]
+fn row<'j>(result: &'j Value, server: &str) -> &'j Value {
+    let rows = result["rows"].as_array().expect("rows");
+    rows.iter().find(|row| row["server"] == server).unwrap_or_else(|| panic!("no row of {server}: {rows:?}"))
+}
+
+#[test]
+fn a_small_part_of_s200_with_a_server_of_ones_own_runs_from_end_to_end() {
+    let _alone = begin();
+    let own = Own::new(HELLO);
+    let only = "load,node-http,express,fastify,own,hello";
+    let said = own.bench(only, &["--requests", "1000", "--connections", "8", "--seed", "7"]);
+    assert!(said.code == 0 || said.code == 3, "{said:#?}");
+    let result = said.json();
+    assert_eq!(result["seed"], 7);
+    assert_eq!(result["differences"], Value::Array(Vec::new()));
+    assert_eq!(result["runtimes"][0][1], "v24.21.0");
+    for server in ["node-http", "express", "fastify", "own"] {
+        let row = row(&result, server);
+        assert!([3, 5].contains(&row["rounds"].as_array().expect("rounds").len()), "{row}");
+        assert_eq!((&row["failed"], &row["runtime"]), (&0.into(), &"node24".into()));
+        // Rounds of fresh processes add up: each traced round was seen whole.
+        let traced = row["traced_requests"].as_u64().expect("a count");
+        assert!(traced == 3_000 || traced == 5_000, "{row}");
+        assert_eq!((&row["writes_per_response"], &row["one_write_share"]), (&1.0.into(), &1.0.into()));
+        let calls = row["syscalls_per_request"].as_f64().expect("a mean");
+        assert!((2.0..6.0).contains(&calls), "{calls}");
+        let cpu = &row["cpu"];
+        assert!(cpu["app_user_ns"].as_f64() > Some(0.0) && cpu["write_ns"].as_f64() > Some(0.0), "{cpu}");
+    }
+    assert_eq!(result["control"]["name"], "node-http hello");
+    let claims: Vec<_> = result["claims"].as_array().expect("claims").iter().collect();
+    assert_eq!(
+        (&claims[0]["held"], &claims[3]["held"]),
+        (&"not_measured".into(), &"yes".into()),
+        "{claims:?}"
+    );
+    let stored = own.stored();
+    let stored = stored.to_str().expect("text");
+    let printed = run(["report", stored]);
+    assert_eq!(printed.code, said.code);
+    printed.assert_fits();
+    assert!(printed.stdout.contains("hello: ladder over node-http"), "{printed:#?}");
+    assert!(run(["report", stored, "--format", "json"]).stdout == said.stdout, "stored otherwise than printed");
+}
+
+#[test]
+fn a_row_that_fails_in_mid_run_has_no_figures_and_fails_the_suite() {
+    let _alone = begin();
+    let own = Own::new(&format!("if (globalThis.count > 300) response.statusCode = 500;\n  {HELLO}"));
+    let said = own.bench("load,fastify,own,hello", &["--requests", "500", "--connections", "4"]);
+    assert_eq!(said.code, 1, "{said:#?}");
+    let result = said.json();
+    let failed = row(&result, "own");
+    assert!(failed["failed"].as_u64() > Some(0), "{failed}");
+    assert!(failed["first_failure"].as_str().is_some_and(|first| first.contains("500")), "{failed}");
+    assert_eq!(row(&result, "fastify")["failed"], 0);
+    let printed = run(["report", own.stored().to_str().expect("text")]);
+    assert!(printed.unwrapped().contains("no rank, requests failed: own"), "{printed:#?}");
+}
+
+#[test]
+fn a_suite_that_is_none_is_refused() {
+    run(["bench", "--suite", "nonesuch"]).assert_refused(&["there is no suite `nonesuch`"]);
+    let node = suite_file("node");
+    run(["bench", "--suite", node.to_str().expect("text"), "--only", "equal-work"])
+        .assert_refused(&["`node` is no suite"]);
 }

@@ -19,5 +19,6 @@ pub mod report;
 pub mod scenario;
 pub mod session;
 pub mod stats;
+pub mod suite;
 pub mod target;
 pub mod window;

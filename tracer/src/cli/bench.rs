@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{Format, Status, TraceArguments, print, status_of, told_of_exit, worst};
+use super::{Format, Status, TraceArguments, print, status_of, suite, told_of_exit, worst};
 use crate::{
     preflight::elevate,
     report::{self, Report},
@@ -19,19 +19,21 @@ pub struct Arguments {
     /// Scenario files; without one, the built-in server
     #[arg(value_name = "SCENARIO.toml")]
     scenarios: Vec<PathBuf>,
-    /// Only these servers and workloads
+    /// Only these servers and workloads, of a suite also parts, by their names in --list
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    only: Vec<String>,
+    pub(super) only: Vec<String>,
     /// List servers and workloads, and run nothing
     #[arg(long)]
-    list: bool,
+    pub(super) list: bool,
     #[command(flatten)]
-    size: SizeArguments,
+    pub(super) suite: suite::SuiteArguments,
+    #[command(flatten)]
+    pub(super) size: SizeArguments,
     /// How results are printed
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    pub(super) format: Format,
     #[command(flatten)]
-    trace: TraceArguments,
+    pub(super) trace: TraceArguments,
 }
 
 /// Options that override a scenario's load.
@@ -88,6 +90,9 @@ pub fn scenarios(paths: &[PathBuf], only: &[String], size: &SizeArguments) -> Re
 
 /// Runs `bench`.
 pub fn run(arguments: &Arguments) -> Result<Status> {
+    if let Some(name) = &arguments.suite.suite {
+        return suite::run(name, arguments);
+    }
     let scenarios = scenarios(&arguments.scenarios, &arguments.only, &arguments.size)?;
     if arguments.list {
         return list(&scenarios);

@@ -1,21 +1,22 @@
 //! `tracer report`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::{Format, Status, print, status_of};
+use super::{Format, Status, print, status_of, suite};
 use crate::{
     recording::disk,
     report::{self, Report},
     stats::Summary,
+    suite::{Findings, SUITE_SCHEMA},
 };
 
 /// Options of `report`.
 #[derive(Args)]
 pub struct Arguments {
-    /// Recording folders
+    /// Recording folders, or one stored result of a suite
     #[arg(value_name = "RECORDING", required = true)]
     recordings: Vec<PathBuf>,
     /// How results are printed
@@ -25,6 +26,11 @@ pub struct Arguments {
 
 /// Runs `report`: no root, no kernel.
 pub fn run(arguments: &Arguments) -> Result<Status> {
+    if let [path] = arguments.recordings.as_slice()
+        && path.is_file()
+    {
+        return stored_suite(path, arguments.format);
+    }
     let mut rows = Vec::new();
     let mut status = Status::Held;
     for path in &arguments.recordings {
@@ -43,4 +49,24 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
         Format::Json => report::json(&report),
     })?;
     Ok(status)
+}
+
+/// The result of a suite, as `bench --suite NAME -o FILE` stored it.
+fn stored_suite(path: &Path, format: Format) -> Result<Status> {
+    let json = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let findings: Findings = serde_json::from_slice(&json).with_context(|| {
+        format!(
+            "{} is no stored result of a suite; give the FILE of `bench --suite NAME -o FILE`",
+            path.display()
+        )
+    })?;
+    ensure!(
+        findings.suite_schema == SUITE_SCHEMA,
+        "{} has the schema {} of suites, and this tracer reads {SUITE_SCHEMA}; use tracer {}",
+        path.display(),
+        findings.suite_schema,
+        findings.tracer_version
+    );
+    suite::print_findings(&findings, format)?;
+    Ok(suite::status(&findings))
 }

@@ -1,15 +1,16 @@
 //! Who was the limit: a benchmark bound by its client says nothing about the server.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::recording::{LoadTotals, Run};
 use crate::stats::{Spread, rounds};
 
-/// A core this busy is the limit.
+/// A core this busy is the limit. For a server, waiting for its core counts too: it had work all the time, and what
+/// others took of the core is no idleness of its own.
 const BUSY: f64 = 0.95;
 
 /// Who was the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedBy {
     /// The server's CPUs.
@@ -29,6 +30,8 @@ pub struct Limit {
     pub by: LimitedBy,
     /// Share of time the server's CPUs were busy with it; `None`: not pinned.
     pub server_busy: Option<f64>,
+    /// Share of time the server had work but waited for its core; `None`: not pinned.
+    pub server_waited: Option<f64>,
     /// Share of time the driver was busy.
     pub client_busy: Option<f64>,
     /// |connections - rate x mean latency| / connections: what Little's law leaves over.
@@ -47,9 +50,11 @@ impl Limit {
         };
         let pinned = !run.server_cpus.is_empty();
         let server_busy = busy(|w| w.server_cpu_ns, run.server_cpus.len()).filter(|_| pinned);
+        let server_waited = busy(|w| w.server_run_delay_ns, run.server_cpus.len()).filter(|_| pinned);
         let client_busy = busy(|w| w.load.client_cpu_ns, run.client_cpus.len());
         let shared = run.server_cpus.iter().any(|cpu| run.client_cpus.contains(cpu));
-        let by = match (server_busy, client_busy) {
+        let server_had_work = server_busy.map(|busy| busy + server_waited.unwrap_or_default());
+        let by = match (server_had_work, client_busy) {
             _ if shared => LimitedBy::Unknown,
             (Some(server), _) if server >= BUSY => LimitedBy::Server,
             (Some(_), Some(client)) if client >= BUSY => LimitedBy::Client,
@@ -60,7 +65,7 @@ impl Limit {
         let littles_law_error = Spread::of(errors).map(|spread| spread.median);
         let reconnects =
             (!windows.is_empty()).then(|| windows.iter().map(|window| window.load.reconnects).sum());
-        Self { by, server_busy, client_busy, littles_law_error, reconnects }
+        Self { by, server_busy, server_waited, client_busy, littles_law_error, reconnects }
     }
 
     /// The client held the server back.
@@ -72,18 +77,25 @@ impl Limit {
 struct Window<'run> {
     load: &'run LoadTotals,
     server_cpu_ns: u64,
+    server_run_delay_ns: u64,
 }
 
 fn windows(run: &Run) -> Vec<Window<'_>> {
     let untraced = rounds(run, false);
-    let untraced: Vec<_> =
-        untraced.map(|round| Window { load: &round.load, server_cpu_ns: round.server_cpu_ns }).collect();
+    let untraced: Vec<_> = untraced
+        .map(|round| Window {
+            load: &round.load,
+            server_cpu_ns: round.server_cpu_ns,
+            server_run_delay_ns: round.server_run_delay_ns,
+        })
+        .collect();
     if !untraced.is_empty() {
         return untraced;
     }
     let server_cpu_ns = run.conservation.schedstat_cpu_ns;
+    let server_run_delay_ns = run.conservation.schedstat_run_delay_ns;
     let traced = run.load.iter().filter(|load| load.requests > 0);
-    traced.map(|load| Window { load, server_cpu_ns }).collect()
+    traced.map(|load| Window { load, server_cpu_ns, server_run_delay_ns }).collect()
 }
 
 fn littles_law_error(load: &LoadTotals) -> Option<f64> {
@@ -115,6 +127,21 @@ mod tests {
         assert_eq!(limit(700, 960, &[0], &[1]), LimitedBy::Client);
         assert_eq!(limit(700, 700, &[0], &[1]), LimitedBy::Neither);
         assert_eq!(limit(990, 960, &[0, 2], &[1]), LimitedBy::Client);
+    }
+
+    #[test]
+    fn a_server_that_waits_for_its_core_is_the_limit_and_not_idle() {
+        let load = LoadTotals { requests: 1, elapsed_ns: 1000, client_cpu_ns: 400, ..LoadTotals::default() };
+        let round = Round { load, server_cpu_ns: 500, server_run_delay_ns: 480, ..Round::default() };
+        let run = |round: &Round| Run {
+            rounds: vec![round.clone()],
+            server_cpus: vec![0],
+            client_cpus: vec![1],
+            ..Run::default()
+        };
+        let limit = Limit::of(&run(&round));
+        assert_eq!((limit.by, limit.server_waited), (LimitedBy::Server, Some(0.48)));
+        assert_eq!(Limit::of(&run(&Round { server_run_delay_ns: 100, ..round })).by, LimitedBy::Neither);
     }
 
     #[test]

@@ -18,3 +18,4 @@ pub use text::text;
 
 pub(crate) use format::{counted, decimals, percent, thousands, us};
 pub(crate) use page::Page;
+pub(crate) use text::environment;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::limit::Limit;
 use crate::recording::{Environment, HolderTotals, Ledger, Percentiles, Phase};
@@ -153,7 +153,7 @@ pub struct ClientLatency {
 }
 
 /// Server CPU per traced request. The parts add up to `total_ns`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuByPhase {
     /// In read calls.
     pub read_ns: f64,

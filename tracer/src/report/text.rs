@@ -5,10 +5,14 @@ mod comparison;
 mod tables;
 
 use super::{LimitedBy, NamedCount, Page, Rate, Report, Row, counted, percent, thousands, us};
+use crate::recording::Environment;
 use crate::stats::Spread;
 
 /// Names listed in one line.
 const LISTED: usize = 5;
+/// A server that waited less than this for its core had it to itself.
+const WORTH_SAYING: f64 = 0.01;
+
 /// The report as text.
 pub fn text(report: &Report) -> String {
     let mut page = Page::default();
@@ -21,7 +25,7 @@ pub fn text(report: &Report) -> String {
         page.blank();
     }
     if let Some(row) = report.rows.first() {
-        environment(&mut page, row);
+        environment(&mut page, &row.environment);
     }
     for note in &report.notes {
         page.line(0, &format!("note: {note}"));
@@ -125,6 +129,9 @@ fn limit(row: &Row) -> String {
     if let Some(busy) = limit.server_busy {
         stamps.push(format!("server core {} busy", percent(busy)));
     }
+    if let Some(waited) = limit.server_waited.filter(|waited| *waited >= WORTH_SAYING) {
+        stamps.push(format!("{} of the time it had work but its core was taken", percent(waited)));
+    }
     if let Some(busy) = limit.client_busy {
         stamps.push(format!("client core {} busy", percent(busy)));
     }
@@ -137,8 +144,8 @@ fn limit(row: &Row) -> String {
     stamps.join(" · ")
 }
 
-fn environment(page: &mut Page, row: &Row) {
-    let environment = &row.environment;
+/// Machine and kernel, in one line.
+pub(crate) fn environment(page: &mut Page, environment: &Environment) {
     let gib = environment.memory_bytes as f64 / f64::from(1 << 30);
     let named = [
         ("kernel", environment.kernel.clone()),

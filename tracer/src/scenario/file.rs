@@ -11,6 +11,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::Source;
+use super::suite_file::SuiteTable;
 use super::values::{check_header, check_method, check_path, check_variable, parse_duration, parse_signal};
 use super::{Expect, Length, Request, Scenario, Server};
 
@@ -25,6 +26,15 @@ struct ScenarioFile {
     timeout: Option<Spanned<String>>,
     #[serde(default)]
     request: Vec<RequestTable>,
+    #[serde(default)]
+    server: Vec<ServerTable>,
+    suite: Option<SuiteTable>,
+}
+
+/// A file that adds servers to a scenario.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServersFile {
     #[serde(default)]
     server: Vec<ServerTable>,
 }
@@ -56,6 +66,8 @@ struct ExpectTable {
 #[serde(deny_unknown_fields)]
 struct ServerTable {
     name: Spanned<String>,
+    #[serde(default)]
+    runtime: String,
     command: Spanned<Vec<String>>,
     cwd: Option<PathBuf>,
     #[serde(default)]
@@ -78,6 +90,19 @@ pub fn load(path: &Path) -> Result<Scenario> {
     source.scenario(file)
 }
 
+/// Reads and checks a file of servers. Those that name no ready path are ready when `first_path` is answered.
+pub fn load_servers(path: &Path, first_path: &str) -> Result<Vec<Server>> {
+    let source = Source::read(path)?;
+    let file: ServersFile = source.parse()?;
+    if file.server.is_empty() {
+        return Err(source.error(&START, NO_SERVER));
+    }
+    source.check_names("server", file.server.iter().map(|server| &server.name))?;
+    file.server.into_iter().map(|table| source.server(table, first_path)).collect()
+}
+
+const NO_SERVER: &str = "no server is given; add a [[server]] table with a name and a command";
+
 /// Where errors about the file as a whole point.
 const START: Range<usize> = 0..0;
 
@@ -89,25 +114,25 @@ impl Source {
             );
         };
         if file.server.is_empty() {
-            return Err(
-                self.error(&START, "no server is given; add a [[server]] table with a name and a command")
-            );
+            return Err(self.error(&START, NO_SERVER));
         }
         let first_path = first.path.get_ref().clone();
         self.check_names("request", file.request.iter().map(|request| &request.name))?;
         self.check_names("server", file.server.iter().map(|server| &server.name))?;
+        let requests: Vec<_> =
+            file.request.into_iter().map(|table| self.request(table)).collect::<Result<_>>()?;
+        let servers: Vec<_> =
+            file.server.into_iter().map(|table| self.server(table, &first_path)).collect::<Result<_>>()?;
+        let suite = file.suite.map(|table| table.checked(self, &requests, &servers)).transpose()?;
         Ok(Scenario {
             name: file.name,
             connections: self.above_zero("connections", file.connections, super::DEFAULT_CONNECTIONS)?,
             length: self.length(file.requests, file.duration)?,
             rounds: self.above_zero("rounds", file.rounds, super::DEFAULT_ROUNDS)?,
             timeout: self.duration(file.timeout, super::DEFAULT_TIMEOUT)?,
-            requests: file.request.into_iter().map(|table| self.request(table)).collect::<Result<_>>()?,
-            servers: file
-                .server
-                .into_iter()
-                .map(|table| self.server(table, &first_path))
-                .collect::<Result<_>>()?,
+            requests,
+            servers,
+            suite,
         })
     }
 
@@ -160,6 +185,7 @@ impl Source {
         let folder = self.folder().to_owned();
         Ok(Server {
             name: table.name.into_inner(),
+            runtime: table.runtime,
             command: table.command.into_inner(),
             cwd: table.cwd.map_or_else(|| folder.clone(), |cwd| folder.join(cwd)),
             env: table.env.into_iter().map(|(name, value)| (name, value.into_inner())).collect(),

@@ -6,6 +6,8 @@
 mod file;
 mod programs;
 mod source;
+mod suite;
+mod suite_file;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use rustix::process::Signal;
 
+pub use suite::{Claim, ClaimMeaning, Leak, Memory, Router, RowName, Start, Suite};
 pub use values::parse_duration;
 
 /// Connections when nothing is said.
@@ -46,6 +49,8 @@ pub struct Scenario {
     pub requests: Vec<Request>,
     /// The servers, in the file's order; at least one.
     pub servers: Vec<Server>,
+    /// What makes it a suite.
+    pub suite: Option<Suite>,
 }
 
 /// The length of one round.
@@ -90,6 +95,8 @@ pub struct Expect {
 pub struct Server {
     /// Its name in tables.
     pub name: String,
+    /// What it runs on: a suite ranks only servers that have it in common; empty: not said.
+    pub runtime: String,
     /// Program and arguments, run in `cwd`; `{port}` stands for the port.
     pub command: Vec<String>,
     /// Folder it starts in.
@@ -121,6 +128,7 @@ impl Server {
     pub fn from_command(name: &str, command: Vec<String>) -> Self {
         Self {
             name: name.to_owned(),
+            runtime: String::new(),
             command,
             cwd: PathBuf::from("."),
             env: Vec::new(),
@@ -143,6 +151,19 @@ impl Scenario {
         file::load(path)
     }
 
+    /// Adds the servers of a file that holds nothing but `[[server]]` tables.
+    pub fn add_servers(&mut self, path: &Path) -> Result<()> {
+        let first_path = self.requests.first().map_or("/", |request| request.path.as_str());
+        for server in file::load_servers(path, first_path)? {
+            if self.servers.iter().any(|known| known.name == server.name) {
+                let (place, name) = (&server.declared_at, &server.name);
+                bail!("{place}: the scenario `{}` has a server `{name}` already; rename this one", self.name);
+            }
+            self.servers.push(server);
+        }
+        Ok(())
+    }
+
     /// The scenario of the built-in server, run from `exe` (this very binary).
     pub fn builtin(exe: &Path) -> Self {
         let command = [&exe.to_string_lossy(), "serve", "--port", "{port}"].map(str::to_owned);
@@ -162,6 +183,7 @@ impl Scenario {
                 same_headers: Vec::new(),
             }],
             servers: vec![Server::from_command("builtin", command.to_vec())],
+            suite: None,
         }
     }
 

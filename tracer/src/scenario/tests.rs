@@ -250,3 +250,53 @@ proptest! {
         prop_assert!(error(&text).starts_with(&start));
     }
 }
+
+const SUITE: &str = r#"
+[suite]
+base = "one"
+control = "one hello"
+quick = []
+"#;
+
+#[test]
+fn a_suite_names_rows_by_server_and_request() {
+    let suite = load(&format!("{GOOD}{SUITE}")).unwrap().suite.unwrap();
+    assert!(suite.control.is("one", "hello"));
+    assert_eq!(suite.router, None);
+    let wrong = |from: &str, to: &str| error(&format!("{GOOD}{SUITE}").replace(from, to));
+    assert_eq!(
+        wrong("\"one hello\"", "\"one mw\""),
+        "s.toml:13: `one mw` is no row; name a server and a request, as in \"express hello\""
+    );
+    assert_eq!(
+        wrong("base = \"one\"", "base = \"two\""),
+        "s.toml:12: there is no server `two`; there are one"
+    );
+    let few = "quick = []\n[suite.router]\nsizes = [2]\ncontrol = \"one\"\nlaunches = 5";
+    assert_eq!(wrong("quick = []", few), "s.toml:18: 5 is too few; give at least 6");
+    let claim = "quick = []\n[[suite.claim]]\nsays = \"so\"";
+    assert!(
+        wrong("quick = []", claim).starts_with("s.toml:16: the claim does not say what it means in figures;")
+    );
+}
+
+#[test]
+fn a_file_of_servers_adds_to_a_scenario() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("more.toml");
+    let add = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let mut scenario = load(GOOD).unwrap();
+        scenario.add_servers(&path).map(|()| scenario)
+    };
+    let scenario = add("[[server]]\nname = \"two\"\ncommand = [\"sh\"]\nruntime = \"sh\"\n").unwrap();
+    assert_eq!((scenario.servers.len(), scenario.servers[1].runtime.as_str()), (2, "sh"));
+    assert_eq!(scenario.servers[1].cwd, folder.path());
+    let refused = |text| format!("{:#}", add(text).unwrap_err());
+    assert!(refused("").contains("no server is given"));
+    assert!(refused("[[server]]\nname = \"one\"\ncommand = [\"sh\"]").contains("a server `one` already"));
+    assert!(
+        refused("name = \"x\"\n[[server]]\nname = \"two\"\ncommand = [\"sh\"]")
+            .contains("unknown key `name`")
+    );
+}

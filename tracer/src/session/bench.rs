@@ -188,7 +188,7 @@ fn as_u32(cpus: &[usize]) -> Vec<u32> {
 }
 
 /// The load of the traced rounds together. Percentiles are those of each round: they do not add up.
-fn totals_of(rounds: &[Round], connections: u32) -> LoadTotals {
+pub(super) fn totals_of(rounds: &[Round], connections: u32) -> LoadTotals {
     let mut all = LoadTotals { connections, ..LoadTotals::default() };
     for load in rounds.iter().filter(|round| round.traced).map(|round| &round.load) {
         all.requests += load.requests;

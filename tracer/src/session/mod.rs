@@ -6,6 +6,7 @@ pub mod interrupt;
 pub mod launch;
 pub mod progress;
 pub mod record;
+pub mod suite;
 
 use std::{
     net::SocketAddr,

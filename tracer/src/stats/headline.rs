@@ -1,11 +1,11 @@
 //! The figures a run is judged by. Untraced rounds come first: the probes cost something.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::recording::{Round, Run};
 
 /// Median of several rounds, with their extremes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Middle value (the mean of the two middle ones, for an even number).
     pub median: f64,
