@@ -1,5 +1,7 @@
 //! Promises a server keeps or breaks: pure, from a run and its requests.
 
+mod budget;
+mod shape;
 mod text;
 
 use serde::Serialize;
@@ -8,6 +10,8 @@ use crate::recording::{Request, Run, syscall_name};
 use crate::report::{LOSS_LIMIT, counted, decimals, percent, thousands, us};
 use crate::stats::{self, Invariants, answered_requests};
 
+pub use budget::Budget;
+pub use shape::Shape;
 pub use text::{json, text};
 
 /// Version of the JSON of a [`Verdict`].
@@ -57,6 +61,9 @@ impl Promise {
 pub struct Checker {
     promises: Vec<Watched>,
     invariants: Invariants,
+    budget: Option<budget::Watch>,
+    golden: Option<Shape>,
+    shape: shape::Gathering,
 }
 
 /// A promise and the requests that broke it.
@@ -71,12 +78,32 @@ impl Checker {
     pub fn new(promises: impl IntoIterator<Item = Promise>) -> Self {
         let watched = |promise| Watched { promise, offending: 0, sample: None };
         let promises = promises.into_iter().map(watched).collect();
-        Self { promises, invariants: Invariants::default() }
+        let (invariants, shape) = (Invariants::default(), shape::Gathering::default());
+        Self { promises, invariants, budget: None, golden: None, shape }
+    }
+
+    /// A budget too; `baseline` is what it may compare CPU with.
+    pub fn with_budget(self, budget: Budget, baseline: Option<&Run>) -> Self {
+        Self { budget: Some(budget::Watch::new(budget, baseline)), ..self }
+    }
+
+    /// A golden shape too.
+    pub fn with_shape(self, golden: Shape) -> Self {
+        Self { golden: Some(golden), ..self }
+    }
+
+    /// The shape of what was seen.
+    pub fn shape(&self, run: &Run) -> Shape {
+        self.shape.shape(run)
     }
 
     /// Looks at one request.
     pub fn observe(&mut self, request: &Request) {
         self.invariants.observe(request);
+        self.shape.add(request);
+        if let Some(budget) = &mut self.budget {
+            budget.observe(request);
+        }
         for watched in &mut self.promises {
             if watched.promise.broken_by(request) {
                 watched.offending += 1;
@@ -89,6 +116,8 @@ impl Checker {
     pub fn verdict(&self, run: &Run) -> Verdict {
         let mut findings: Vec<Finding> =
             self.promises.iter().map(|watched| watched.finding(run, self.invariants.requests)).collect();
+        findings.extend(self.budget.iter().flat_map(|budget| budget.findings(run)));
+        findings.extend(self.golden.iter().map(|golden| golden.finding(&self.shape(run))));
         findings.extend(failed_responses(run));
         Verdict {
             schema: CHECK_SCHEMA,

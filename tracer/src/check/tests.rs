@@ -157,3 +157,96 @@ fn the_json_holds_the_sample() {
     assert_eq!(value["held"], false);
     assert_eq!(value["findings"][0]["sample"]["calls"][1]["call"], "write");
 }
+
+fn budgeted(toml: &str, first: &[Request]) -> Verdict {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("budget.toml");
+    std::fs::write(&path, toml).unwrap();
+    let baseline = fixture::run();
+    let mut checker = Checker::new([]).with_budget(Budget::load(&path).unwrap(), Some(&baseline));
+    let rest = (first.len() as u64..fixture::REQUESTS).map(fixture::request);
+    first.iter().cloned().chain(rest).for_each(|request| checker.observe(&request));
+    checker.verdict(&fixture::run())
+}
+
+#[test]
+fn a_budget_that_is_kept_holds_line_by_line() {
+    let verdict = budgeted(
+        r#"
+        [overall]
+        writes_per_response = 1
+        eagain_per_request = 0.0
+        p99_us = 100000
+        blocked_us = 100000
+        cpu_us = 43
+        cpu_of_baseline = 1.05
+        downstream_calls = 0
+        syscalls = { all = 3, writev = 1.01 }
+
+        [[route]]
+        route = "GET /*"
+        writes_per_response = 1
+        cpu_us = 1000
+        "#,
+        &[],
+    );
+    assert_eq!((verdict.exit_code(), verdict.findings.len()), (0, 11), "{}", text(&verdict));
+}
+
+#[test]
+fn each_limit_of_a_budget_breaks() {
+    let broken = |toml: &str, first: &[Request]| {
+        let verdict = budgeted(toml, first);
+        assert_eq!(verdict.exit_code(), 1, "{toml}: {}", text(&verdict));
+        text(&verdict)
+    };
+    for limit in [
+        "p99_us = 0.001",
+        "cpu_us = 1",
+        "cpu_of_baseline = 0.5",
+        "syscalls = { all = 0.1 }",
+        "syscalls = { writev = 0.1 }",
+    ] {
+        broken(&format!("[overall]\n{limit}"), &[]);
+    }
+    let apart = request(&[(WRITEV, 118, 1), (WRITE, 47, 1)]);
+    let routed = broken("[[route]]\nroute = \"GET /\"\nwrites_per_response = 1", &[apart]);
+    assert!(routed.starts_with("BROKEN: GET /: writes per response <= 1: 1 of"), "{routed}");
+    let unseen = broken("[[route]]\nroute = \"GET /none\"\nwrites_per_response = 1", &[]);
+    assert!(unseen.contains("no such request was seen"), "{unseen}");
+}
+
+#[test]
+fn mistakes_in_a_budget_are_named() {
+    let refused = |toml: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("budget.toml");
+        std::fs::write(&path, toml).unwrap();
+        format!("{:#}", Budget::load(&path).unwrap_err())
+    };
+    assert!(refused("").contains("limits nothing"));
+    assert!(refused("[overall]\nwrites = 1").contains("unknown field `writes`"));
+    assert!(refused("[overall]\nsyscalls = { no_such = 1 }").contains("`no_such`, which is no syscall"));
+}
+
+#[test]
+fn a_shape_is_kept_until_it_drifts() {
+    let shape_of = |first: &[Request]| {
+        let mut checker = Checker::new([]);
+        let rest = (first.len() as u64..fixture::REQUESTS).map(fixture::request);
+        first.iter().cloned().chain(rest).for_each(|request| checker.observe(&request));
+        checker.shape(&fixture::run())
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shape.toml");
+    shape_of(&[]).save(&path).unwrap();
+    let golden = Shape::load(&path).unwrap();
+    assert_eq!(golden.drift(&shape_of(&[])), Vec::<String>::new());
+    let apart = vec![request(&[(WRITEV, 118, 1), (WRITE, 47, 1)]); 1000];
+    let drift = golden.drift(&shape_of(&apart));
+    assert!(drift.contains(&"+ GET /: read writev write: 0.00 % -> 50.0 %".to_owned()), "{drift:?}");
+    let mut checker = Checker::new([]).with_shape(golden);
+    apart.iter().for_each(|request| checker.observe(request));
+    let verdict = checker.verdict(&fixture::run());
+    assert!(verdict.findings.iter().any(|finding| finding.promise == "golden shape" && !finding.held));
+}

@@ -13,9 +13,9 @@ use super::{
     told_of_exit, worst,
 };
 use crate::{
-    check::{self, Checker, Promise, Verdict},
+    check::{self, Budget, Checker, Promise, Shape, Verdict},
     preflight::elevate,
-    recording::{disk, syscall_number},
+    recording::{Run, disk, syscall_number},
     session::{bench, progress::Progress, record},
 };
 
@@ -37,6 +37,18 @@ pub struct Arguments {
     /// No more server CPU than this per request, in microseconds
     #[arg(long, value_name = "US", value_parser = positive)]
     max_cpu_us_per_request: Option<f64>,
+    /// Limits from a file: overall and per route
+    #[arg(long, value_name = "FILE.toml")]
+    budget: Option<PathBuf>,
+    /// Recording of the build that `cpu_of_baseline` in the budget compares with, made in the same job
+    #[arg(long, value_name = "RECORDING", requires = "budget")]
+    baseline: Option<PathBuf>,
+    /// Golden syscall shape per route, written by --save-shape: any drift from it breaks the promise
+    #[arg(long, value_name = "FILE.toml")]
+    shape: Option<PathBuf>,
+    /// Write the syscall shape of what is checked to this file
+    #[arg(long, value_name = "FILE.toml")]
+    save_shape: Option<PathBuf>,
     /// Of a scenario: only these servers and workloads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
@@ -58,17 +70,21 @@ fn positive(text: &str) -> Result<f64, String> {
 
 /// Runs `check`.
 pub fn run(arguments: &Arguments) -> Result<Status> {
-    let promises = arguments.promises()?;
+    let asked = arguments.asked()?;
     arguments.refuse_what_would_be_ignored()?;
-    let verdicts = match &arguments.subject {
-        None => vec![arguments.live(promises)?],
+    let checked = match &arguments.subject {
+        None => vec![arguments.live(&asked)?],
         Some(path) if !path.exists() => bail!(
             "{} does not exist; give a folder that `tracer record -o` wrote, or a scenario file",
             path.display()
         ),
-        Some(path) if path.is_dir() => vec![recorded(path, promises)?],
-        Some(path) => arguments.scenario(path, &promises)?,
+        Some(path) if path.is_dir() => vec![recorded(path, &asked)?],
+        Some(path) => arguments.scenario(path, &asked)?,
     };
+    if let Some(path) = &arguments.save_shape {
+        save_shape(path, &checked)?;
+    }
+    let verdicts: Vec<Verdict> = checked.iter().map(|(checker, run)| checker.verdict(run)).collect();
     let mut status = Status::Held;
     let mut texts = Vec::new();
     for verdict in &verdicts {
@@ -89,13 +105,46 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
     Ok(status)
 }
 
-fn recorded(path: &Path, promises: Vec<Promise>) -> Result<Verdict> {
+/// All that is asked of a server.
+struct Asked {
+    promises: Vec<Promise>,
+    budget: Option<Budget>,
+    baseline: Option<Run>,
+    golden: Option<Shape>,
+}
+
+impl Asked {
+    fn checker(&self) -> Checker {
+        let mut checker = Checker::new(self.promises.iter().cloned());
+        if let Some(budget) = &self.budget {
+            checker = checker.with_budget(budget.clone(), self.baseline.as_ref());
+        }
+        match &self.golden {
+            Some(golden) => checker.with_shape(golden.clone()),
+            None => checker,
+        }
+    }
+}
+
+/// A checker that has seen the requests of a run.
+type Checked = (Checker, Run);
+
+fn recorded(path: &Path, asked: &Asked) -> Result<Checked> {
     let recording = disk::open(path)?;
-    let mut checker = Checker::new(promises);
+    let mut checker = asked.checker();
     for request in recording.requests {
         checker.observe(&request?);
     }
-    Ok(checker.verdict(&recording.run))
+    Ok((checker, recording.run))
+}
+
+fn save_shape(path: &Path, checked: &[Checked]) -> Result<()> {
+    let [(checker, run)] = checked else {
+        bail!("--save-shape writes one shape, and {} runs were checked; name one with --only", checked.len());
+    };
+    checker.shape(run).save(path)?;
+    eprintln!("tracer: shape written to {}", path.display());
+    Ok(())
 }
 
 impl Arguments {
@@ -115,13 +164,33 @@ impl Arguments {
         .into_iter()
         .flatten()
         .collect();
-        if promises.is_empty() {
+        Ok(promises)
+    }
+
+    fn asked(&self) -> Result<Asked> {
+        let asked = Asked {
+            promises: self.promises()?,
+            budget: self.budget.as_deref().map(Budget::load).transpose()?,
+            baseline: self
+                .baseline
+                .as_deref()
+                .map(|path| disk::open(path).map(|recording| recording.run))
+                .transpose()?,
+            golden: self.shape.as_deref().map(Shape::load).transpose()?,
+        };
+        if asked.budget.as_ref().is_some_and(Budget::needs_baseline) && asked.baseline.is_none() {
             bail!(
-                "nothing to check; give --writes-per-response 1, --max-syscalls-per-request N or \
-                 --max-cpu-us-per-request US"
+                "the budget's `cpu_of_baseline` needs a baseline; give --baseline RECORDING, made in this job"
             );
         }
-        Ok(promises)
+        let asks_nothing = asked.promises.is_empty() && asked.budget.is_none() && asked.golden.is_none();
+        if asks_nothing && self.save_shape.is_none() {
+            bail!(
+                "nothing to check; give --writes-per-response 1, --max-syscalls-per-request N, \
+                 --max-cpu-us-per-request US, --budget FILE.toml or --shape FILE.toml"
+            );
+        }
+        Ok(asked)
     }
 
     /// A recording or scenario brings its own servers and load.
@@ -139,7 +208,7 @@ impl Arguments {
         Ok(())
     }
 
-    fn live(&self, promises: Vec<Promise>) -> Result<Verdict> {
+    fn live(&self, asked: &Asked) -> Result<Checked> {
         let subject = self.live.subject()?;
         let load = self.live.load()?;
         if load.is_some() && self.live.duration.is_none() && self.live.requests.is_none() {
@@ -154,35 +223,33 @@ impl Arguments {
                 output: None,
                 probes: self.trace.probes(),
                 keeps_query: self.trace.keep_query,
-                checker: Some(Checker::new(promises)),
+                checker: Some(asked.checker()),
             },
             &Progress::new(),
         )?;
         if let Some(exit) = told_of_exit(&outcome.run) {
             bail!(exit);
         }
-        Ok(outcome
-            .checker
-            .map_or_else(|| Checker::new([]).verdict(&outcome.run), |checker| checker.verdict(&outcome.run)))
+        Ok((outcome.checker.unwrap_or_else(|| asked.checker()), outcome.run))
     }
 
-    fn scenario(&self, path: &Path, promises: &[Promise]) -> Result<Vec<Verdict>> {
+    fn scenario(&self, path: &Path, asked: &Asked) -> Result<Vec<Checked>> {
         // The driver's flags are `record`'s: they mean the same for a scenario, where they were given.
         let size = SizeArguments { duration: self.live.duration, ..SizeArguments::default() };
         let scenarios = scenarios(&[path.to_owned()], &self.only, &size)?;
         elevate::ensure()?;
-        let make = || Checker::new(promises.iter().cloned());
+        let make = || asked.checker();
         let options = bench::Options { tracing: self.trace.tracing(), output: None, checker: Some(&make) };
         let progress = Progress::new();
-        let mut verdicts = Vec::new();
+        let mut checked = Vec::new();
         for scenario in &scenarios {
             for outcome in bench::bench(scenario, &options, &progress)? {
                 if let Some(exit) = told_of_exit(&outcome.run) {
                     bail!(exit);
                 }
-                verdicts.extend(outcome.checker.map(|checker| checker.verdict(&outcome.run)));
+                checked.extend(outcome.checker.map(|checker| (checker, outcome.run)));
             }
         }
-        Ok(verdicts)
+        Ok(checked)
     }
 }
