@@ -152,7 +152,7 @@ impl<'c> Judge<'c> {
             .map(|metric| self.compared(metric, route))
             .collect();
         let control = self.control(route);
-        let surroundings = limits::surroundings(self.launches(), route, &cpu);
+        let surroundings = limits::surroundings(self.comparison, route, &cpu);
         let reasons = withheld(self.comparison, route, control.as_ref(), &surroundings);
         let verdict = if reasons.is_empty() {
             worst(beside.iter().chain([&cpu]).filter_map(|compared| compared.verdict.as_ref()))

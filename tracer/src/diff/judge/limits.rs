@@ -69,7 +69,8 @@ pub fn withheld(
 }
 
 /// What was going on during the launches of one route.
-pub fn surroundings(launches: &[Launch], route: usize, cpu: &Compared) -> Surroundings {
+pub fn surroundings(comparison: &Comparison, route: usize, cpu: &Compared) -> Surroundings {
+    let launches: &[Launch] = &comparison.launches;
     let slices: Vec<&Slice> =
         launches.iter().filter_map(|launch| launch.routes.get(route)).flat_map(|r| &r.slices).collect();
     let of = |side: Side, share: &dyn Fn(&Slice) -> f64| {
@@ -91,7 +92,8 @@ pub fn surroundings(launches: &[Launch], route: usize, cpu: &Compared) -> Surrou
     };
     let ratio = |index: usize, untraced: Option<f64>| Some(traced_cpu(index)? / untraced?);
     let left_out: usize = traced.iter().flat_map(|pair| pair.iter()).map(|f| f.left_out.len()).sum();
-    let used: usize = traced.iter().flat_map(|pair| pair.iter()).filter(|f| f.requests > 0).count();
+    let all_slices = traced.len() * 2 * comparison.design.traced_slices as usize;
+    let used = all_slices.saturating_sub(left_out);
     Surroundings {
         server_busy: both(&|slice| slice.server_cpu_ns as f64 / slice.elapsed_ns.max(1) as f64),
         client_busy: client[0].max(client[1]),
