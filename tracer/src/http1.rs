@@ -85,6 +85,10 @@ pub(crate) fn chunk_size(bytes: &[u8]) -> Result<Option<(usize, u64)>, NoChunkSi
         return Err(NoChunkSize);
     }
     match httparse::parse_chunk_size(bytes) {
+        // A line end inside an extension: the two sides might not agree on where the line ends.
+        Ok(httparse::Status::Complete((length, _))) if bytes[..length - 2].contains(&b'\n') => {
+            Err(NoChunkSize)
+        }
         Ok(httparse::Status::Complete(line)) => Ok(Some(line)),
         Ok(httparse::Status::Partial) => Ok(None),
         Err(_) => Err(NoChunkSize),

@@ -132,7 +132,7 @@ impl Connection {
     /// A read returned bytes.
     pub fn read(&mut self, edge: &Edge, around: &mut Around) {
         self.check_sequence(edge.sequence, around.ledger);
-        if edge.flags & edge_flags::PEEK != 0 {
+        if edge.flags & edge_flags::PEEK != 0 || edge.result <= 0 {
             return;
         }
         let taken = self.take_bytes(edge);

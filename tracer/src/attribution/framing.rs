@@ -92,7 +92,7 @@ enum State {
     ChunkSize,
     Chunk { left_bytes: u64 },
     ChunkEnd { left_bytes: u64 },
-    Trailer { line_bytes: u64 },
+    Trailer,
     UntilClose,
     Done,
     Lost,
@@ -109,10 +109,10 @@ impl From<BodyLength> for State {
     }
 }
 
-/// What bytes at the front of a head turn out to be.
-enum Parsed<Head> {
+/// What bytes that must be seen turn out to be: a head, a size line, trailers.
+enum Parsed<What> {
     Partial,
-    Whole { head: Head, head_bytes: usize, next: State },
+    Whole { what: What, bytes: usize },
     Refused(Lost),
 }
 
@@ -141,7 +141,7 @@ impl Stream {
     fn step<Head>(
         &mut self,
         bytes: &mut Bytes,
-        parse: impl FnOnce(&[u8]) -> Parsed<Head>,
+        parse: impl FnOnce(&[u8]) -> Parsed<(Head, State)>,
     ) -> Option<Step<Head>> {
         loop {
             if self.state == State::Done {
@@ -157,16 +157,25 @@ impl Stream {
                     self.state = State::Head;
                     return Some(Step::Begins);
                 }
-                State::Head => match self.head(bytes, parse)? {
-                    Ok(head) => return Some(Step::Head(head)),
+                State::Head => match self.gather(bytes, Lost::HeadUnseen, parse)? {
+                    Ok((head, next)) => {
+                        self.state = next;
+                        return Some(Step::Head(head));
+                    }
                     Err(lost) => lost,
                 },
-                State::ChunkSize => match self.chunk_size(bytes)? {
-                    Ok(()) => continue,
+                State::ChunkSize => match self.gather(bytes, Lost::ChunkUnseen, parse_chunk_size)? {
+                    Ok(next) => {
+                        self.state = next;
+                        continue;
+                    }
                     Err(lost) => lost,
                 },
-                State::Trailer { line_bytes } => match self.trailer(bytes, line_bytes) {
-                    Ok(()) => continue,
+                State::Trailer => match self.gather(bytes, Lost::ChunkUnseen, parse_trailers)? {
+                    Ok(()) => {
+                        self.state = State::Done;
+                        continue;
+                    }
                     Err(lost) => lost,
                 },
                 State::ChunkEnd { left_bytes } => {
@@ -203,12 +212,33 @@ impl Stream {
         }
     }
 
-    /// The rest of a head; `None`: the call ends first.
-    fn head<Head>(
+    /// RFC 9112 section 2.2: empty lines before a request are none of it. The first half of one is kept for later.
+    fn pass_over_empty_lines(&mut self, bytes: &mut Bytes) {
+        loop {
+            match (self.gathered.as_slice(), bytes.seen()) {
+                (_, [b'\n', ..]) => {
+                    self.gathered.clear();
+                    bytes.take(1);
+                }
+                ([], [b'\r', b'\n', ..]) => {
+                    bytes.take(2);
+                }
+                ([], [b'\r']) => {
+                    self.gathered.push(b'\r');
+                    bytes.take(1);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// The rest of what must be seen whole; `None`: the call ends first.
+    fn gather<What>(
         &mut self,
         bytes: &mut Bytes,
-        parse: impl FnOnce(&[u8]) -> Parsed<Head>,
-    ) -> Option<Result<Head, Lost>> {
+        unseen: Lost,
+        parse: impl FnOnce(&[u8]) -> Parsed<What>,
+    ) -> Option<Result<What, Lost>> {
         let earlier_bytes = self.gathered.len();
         let parsed = if earlier_bytes == 0 {
             parse(bytes.seen())
@@ -216,72 +246,49 @@ impl Stream {
             self.gathered.extend_from_slice(bytes.seen());
             parse(&self.gathered)
         };
-        Some(match parsed {
-            Parsed::Whole { head, head_bytes, next } => {
-                bytes.take((head_bytes - earlier_bytes) as u64);
+        match parsed {
+            Parsed::Whole { what, bytes: whole_bytes } => {
+                bytes.take((whole_bytes - earlier_bytes) as u64);
                 self.gathered.clear();
-                self.state = next;
-                Ok(head)
+                Some(Ok(what))
             }
-            Parsed::Refused(lost) => Err(lost),
-            Parsed::Partial if !bytes.seen_whole() => Err(Lost::HeadUnseen),
+            Parsed::Refused(lost) => Some(Err(lost)),
+            Parsed::Partial if !bytes.seen_whole() || self.gathered.len() > GATHERED_MAX => Some(Err(unseen)),
             Parsed::Partial => {
                 if earlier_bytes == 0 {
                     self.gathered.extend_from_slice(bytes.seen());
                 }
-                if self.gathered.len() > GATHERED_MAX {
-                    return Some(Err(Lost::HeadUnseen));
-                }
                 bytes.take(u64::MAX);
-                return None;
-            }
-        })
-    }
-
-    /// The rest of a chunk's size line; `None`: the call ends first.
-    fn chunk_size(&mut self, bytes: &mut Bytes) -> Option<Result<(), Lost>> {
-        let earlier_bytes = self.gathered.len();
-        self.gathered.extend_from_slice(bytes.seen());
-        let size = chunk_size(&self.gathered);
-        let (line_bytes, size_bytes) = match size {
-            Ok(Some(line)) => line,
-            Ok(None) if bytes.seen_whole() && self.gathered.len() <= GATHERED_MAX => {
-                bytes.take(u64::MAX);
-                return None;
-            }
-            Ok(None) => return Some(Err(Lost::ChunkUnseen)),
-            Err(_) => return Some(Err(Lost::Malformed)),
-        };
-        bytes.take((line_bytes - earlier_bytes) as u64);
-        self.gathered.clear();
-        self.state = match size_bytes {
-            0 => State::Trailer { line_bytes: 0 },
-            left_bytes => State::Chunk { left_bytes },
-        };
-        Some(Ok(()))
-    }
-
-    /// Trailer lines up to the empty one, or to the end of the call.
-    fn trailer(&mut self, bytes: &mut Bytes, mut line_bytes: u64) -> Result<(), Lost> {
-        for (index, &byte) in bytes.seen().iter().enumerate() {
-            match byte {
-                b'\n' if line_bytes == 0 => {
-                    bytes.take(index as u64 + 1);
-                    self.state = State::Done;
-                    return Ok(());
-                }
-                b'\n' => line_bytes = 0,
-                b'\r' => {}
-                _ => line_bytes += 1,
+                None
             }
         }
-        if !bytes.seen_whole() {
-            return Err(Lost::ChunkUnseen);
-        }
-        bytes.take(u64::MAX);
-        self.state = State::Trailer { line_bytes };
-        Ok(())
     }
+}
+
+fn parse_chunk_size(bytes: &[u8]) -> Parsed<State> {
+    match chunk_size(bytes) {
+        Ok(None) => Parsed::Partial,
+        Ok(Some((line_bytes, 0))) => Parsed::Whole { what: State::Trailer, bytes: line_bytes },
+        Ok(Some((line_bytes, left_bytes))) => {
+            Parsed::Whole { what: State::Chunk { left_bytes }, bytes: line_bytes }
+        }
+        Err(_) => Parsed::Refused(Lost::Malformed),
+    }
+}
+
+fn parse_trailers(bytes: &[u8]) -> Parsed<()> {
+    match httparse::parse_headers(bytes, &mut [httparse::EMPTY_HEADER; FIELDS_MAX]) {
+        Ok(httparse::Status::Partial) => Parsed::Partial,
+        Ok(httparse::Status::Complete((length, _))) if lines_end_in_crlf(&bytes[..length]) => {
+            Parsed::Whole { what: (), bytes: length }
+        }
+        Ok(httparse::Status::Complete(_)) | Err(_) => Parsed::Refused(Lost::Malformed),
+    }
+}
+
+/// httparse is lenient here, servers are not.
+fn lines_end_in_crlf(bytes: &[u8]) -> bool {
+    bytes.split_inclusive(|&byte| byte == b'\n').all(|line| line.ends_with(b"\r\n"))
 }
 
 /// Requests, from the bytes read.
@@ -321,9 +328,7 @@ impl Requests {
     /// Takes bytes up to the next step; `None` when the call's are used up.
     pub fn step(&mut self, bytes: &mut Bytes, heads: &mut HeadReader) -> Option<Step<()>> {
         if self.stream.state == State::Between {
-            // RFC 9112 section 2.2: empty lines before a request are passed over.
-            let empty = bytes.seen().iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-            bytes.take(empty as u64);
+            self.stream.pass_over_empty_lines(bytes);
         }
         let head = &mut self.head;
         self.stream.step(bytes, |bytes| {
@@ -336,7 +341,7 @@ impl Requests {
     }
 }
 
-fn parse_request(bytes: &[u8]) -> Parsed<()> {
+fn parse_request(bytes: &[u8]) -> Parsed<((), State)> {
     let mut headers = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
@@ -349,7 +354,7 @@ fn parse_request(bytes: &[u8]) -> Parsed<()> {
                 }
                 _ => return Parsed::Refused(Lost::Malformed),
             };
-            Parsed::Whole { head: (), head_bytes, next: body.into() }
+            Parsed::Whole { what: ((), body.into()), bytes: head_bytes }
         }
         Err(_) if bytes.starts_with(b"PRI * HTTP/2") => Parsed::Refused(Lost::Http2),
         Err(httparse::Error::TooManyHeaders) => Parsed::Refused(Lost::HeadUnseen),
@@ -415,7 +420,7 @@ impl Responses {
     }
 }
 
-fn parse_response(bytes: &[u8], method: &str) -> Parsed<ResponseHead> {
+fn parse_response(bytes: &[u8], method: &str) -> Parsed<(ResponseHead, State)> {
     // httparse passes over empty lines; no server sends any.
     if !bytes.starts_with(&b"HTTP/1."[..bytes.len().min(7)]) {
         return Parsed::Refused(Lost::NotHttp);
@@ -426,12 +431,21 @@ fn parse_response(bytes: &[u8], method: &str) -> Parsed<ResponseHead> {
         Ok(httparse::Status::Partial) => Parsed::Partial,
         Ok(httparse::Status::Complete(head_bytes)) => {
             let status = response.code.unwrap_or_default();
-            let Ok(fields) = Fields::of(response.headers) else { return Parsed::Refused(Lost::Malformed) };
-            let is_interim = (100..200).contains(&status) && status != 101;
-            let switches = status == 101 || method == "CONNECT" && (200..300).contains(&status);
+            let is_tunnel = method == "CONNECT" && (200..300).contains(&status);
+            let switches = status == 101 || is_tunnel;
+            let is_interim = (100..200).contains(&status) && !switches;
+            let has_no_body = switches || method == "HEAD" || matches!(status, 204 | 304);
+            let next = if is_interim {
+                State::Head
+            } else if has_no_body {
+                State::Done
+            } else if let Ok(fields) = Fields::of(response.headers) {
+                response_body(&fields).into()
+            } else {
+                return Parsed::Refused(Lost::Malformed);
+            };
             let head = ResponseHead { status, is_interim, switches };
-            let next = if is_interim { State::Head } else { response_body(status, method, &fields).into() };
-            Parsed::Whole { head, head_bytes, next }
+            Parsed::Whole { what: (head, next), bytes: head_bytes }
         }
         Err(httparse::Error::TooManyHeaders) => Parsed::Refused(Lost::HeadUnseen),
         Err(_) if status(bytes) != 0 => Parsed::Refused(Lost::Malformed),
@@ -439,12 +453,9 @@ fn parse_response(bytes: &[u8], method: &str) -> Parsed<ResponseHead> {
     }
 }
 
-/// RFC 9112 section 6.3.
-fn response_body(status: u16, method: &str, fields: &Fields) -> BodyLength {
-    let is_tunnel = method == "CONNECT" && (200..300).contains(&status);
-    if method == "HEAD" || is_tunnel || matches!(status, 100..200 | 204 | 304) {
-        BodyLength::None
-    } else if fields.is_chunked() {
+/// RFC 9112 section 6.3, where there is a body.
+fn response_body(fields: &Fields) -> BodyLength {
+    if fields.is_chunked() {
         BodyLength::Chunked
     } else if fields.last_coding.is_some() {
         BodyLength::UntilClose
@@ -452,3 +463,7 @@ fn response_body(status: u16, method: &str, fields: &Fields) -> BodyLength {
         fields.content_length.map_or(BodyLength::UntilClose, BodyLength::Exactly)
     }
 }
+
+#[cfg(test)]
+#[path = "framing_tests.rs"]
+mod tests;

@@ -1,11 +1,15 @@
 //! From records to requests: online, in bounded memory, without kernel or clock.
 
 mod call;
+#[cfg(test)]
+mod closure_tests;
 mod connection;
 #[cfg(test)]
 mod connection_tests;
 mod exchange;
 mod framing;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod head;
 pub mod join;
 #[cfg(test)]

@@ -34,7 +34,11 @@ impl Thread {
         self
     }
 
-    fn waits_for_cpu(&mut self, ns: u64) -> &mut Self {
+    pub(super) fn total_cpu_ns(&self) -> u64 {
+        self.cpu_ns
+    }
+
+    pub(super) fn waits_for_cpu(&mut self, ns: u64) -> &mut Self {
         self.now_ns += ns;
         self.run_queue_ns += ns;
         self
