@@ -95,16 +95,14 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository is there")
 }
 
-/// The `tracer` binary beside this test.
-fn tracer_binary() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let binary = test.parent().and_then(Path::parent).expect("it lies in target/PROFILE/deps").join("tracer");
-    assert!(
-        binary.is_file(),
-        "{} is missing: build it with `cargo build -p tracer` before these tests",
-        binary.display()
-    );
-    binary
+/// A program of ours, built beside this one.
+pub fn program(name: &str) -> PathBuf {
+    let this = std::env::current_exe().expect("a program knows its own path");
+    // This one is target/PROFILE/PROGRAM, or target/PROFILE/deps/TEST.
+    let found = this.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| {
+        panic!("`{name}` is missing: build it with `cargo build --workspace --bins` before")
+    })
 }
 
 /// A server of a scenario, running on the server's CPU.
@@ -115,17 +113,20 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts `builtin`, or a server of `scenarios/node.toml` or `scenarios/nginx.toml`, and waits until it answers.
+    /// Starts `builtin`, or a server of `scenarios/node.toml` or `scenarios/nginx.toml`, or one of another file as
+    /// `FILE/SERVER`, and waits until it answers.
     pub fn start(server: &str) -> Self {
         let scenario = match server {
-            "builtin" => Scenario::builtin(&tracer_binary()),
+            "builtin" => Scenario::builtin(&program("tracer")),
             _ => {
-                let file = if server.starts_with("nginx") { "nginx.toml" } else { "node.toml" };
-                Scenario::load(&repository().join("scenarios").join(file))
+                let usual = if server.starts_with("nginx") { "nginx" } else { "node" };
+                let file = server.split_once('/').map_or(usual, |(file, _)| file);
+                Scenario::load(&repository().join(format!("scenarios/{file}.toml")))
                     .expect("a scenario of ours is right")
             }
         };
-        let scenario = scenario.only(&[server, "hello"]).expect("it is in the scenario");
+        let name = server.rsplit('/').next().unwrap_or(server);
+        let scenario = scenario.only(&[name, "hello"]).expect("it is in the scenario");
         let server = &scenario.servers[0];
         server.check_installed().unwrap_or_else(|error| panic!("this test needs it: {error:#}"));
         let options = SpawnOptions { core: cpus().server.first().copied(), run_as: None };
@@ -283,10 +284,15 @@ pub struct Strace {
 impl Strace {
     /// Attaches, and waits until every thread is traced.
     pub fn attach(processes: &[u32]) -> Self {
+        Self::attach_with(&[], processes)
+    }
+
+    /// The same with more options of its own.
+    pub fn attach_with(options: &[&str], processes: &[u32]) -> Self {
         let folder = TempDir::with_prefix("tracer-strace-").expect("a temporary folder can be made");
         let log = folder.path().join("log");
         let mut command = Command::new("strace");
-        command.arg("-f").arg("-o").arg(&log).stdin(Stdio::null()).stderr(Stdio::null());
+        command.arg("-f").args(options).arg("-o").arg(&log).stdin(Stdio::null()).stderr(Stdio::null());
         processes.iter().for_each(|process| {
             command.arg("-p").arg(process.to_string());
         });
@@ -312,9 +318,14 @@ impl Strace {
         self.calls()
     }
 
+    /// What it wrote so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).expect("strace writes its log")
+    }
+
     /// Calls that returned so far, by name.
     pub fn calls(&self) -> BTreeMap<String, u64> {
-        returned_calls(&fs::read_to_string(&self.log).expect("strace writes its log"))
+        returned_calls(&self.log())
     }
 }
 

@@ -13,6 +13,7 @@ mod lint;
 mod setup;
 mod system;
 mod test;
+mod truth;
 
 /// Development tasks of tracer.
 #[derive(Parser)]
@@ -28,6 +29,8 @@ enum Task {
     Setup(setup::Args),
     /// Set everything up, build tracer in release and run all tests: unit, property and end-to-end (as root)
     Test(test::Args),
+    /// Print what servers really did beside what tracer said of it (as root)
+    Truth(truth::Args),
 }
 
 /// How a task that could be carried out ended.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Task::Lint => lint::run_task(),
         Task::Setup(args) => setup::run_task(&args),
         Task::Test(args) => test::run_task(&args),
+        Task::Truth(args) => truth::run_task(&args),
     };
     match outcome {
         Ok(Verdict::Held) => ExitCode::SUCCESS,
