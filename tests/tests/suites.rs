@@ -289,7 +289,10 @@ fn a_small_part_of_s200_with_a_server_of_ones_own_runs_from_end_to_end() {
     assert_eq!(printed.code, said.code);
     printed.assert_fits();
     assert!(printed.stdout.contains("hello: ladder over node-http"), "{printed:#?}");
-    assert!(run(["report", stored, "--format", "json"]).stdout == said.stdout, "stored otherwise than printed");
+    assert!(
+        run(["report", stored, "--format", "json"]).stdout == said.stdout,
+        "stored otherwise than printed"
+    );
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
     if !args.table.iter().any(|word| word == "--list" || word == "--help") {
         setup::run_task(&setup::Args::default())?;
         ensure_installed("strace", "strace")?;
+        ensure_installed("ip", "iproute2")?;
     }
     run(cargo().args(["build", "--release", "--workspace", "--bins"]).current_dir(workspace()))?;
     words.push(target_dir().join("release/truth").display().to_string());

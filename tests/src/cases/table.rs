@@ -214,7 +214,9 @@ fn once(case: &Case) -> Checks {
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+    // A backtrace would follow.
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 fn verdict(case: &Case, row: &Row) -> Verdict {
