@@ -108,6 +108,23 @@ pub fn extend(
     }
 }
 
+/// Adds so many launches without a look: a pool to draw from, not a comparison. Stops at Ctrl-C.
+pub fn gather(
+    comparison: &mut Comparison,
+    contenders: &Contenders,
+    launches: usize,
+    progress: &Progress,
+) -> Result<()> {
+    let cpus = allowed()?;
+    ensure!(cpus.len() > 1, "server and driver would share the only CPU allowed: a comparison needs two");
+    let probes = probe::Options::default();
+    let bed = Bed { contenders, design: comparison.design, probes: &probes, cpus: &cpus, progress };
+    while comparison.launches.len() < launches && comparison.ended_early.is_empty() {
+        add_launch(comparison, &bed)?;
+    }
+    Ok(())
+}
+
 /// One launch more, or why it did not come to its end.
 fn add_launch(comparison: &mut Comparison, bed: &Bed) -> Result<()> {
     let number = comparison.launches.len();
