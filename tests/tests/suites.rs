@@ -317,3 +317,82 @@ fn a_suite_that_is_none_is_refused() {
     run(["bench", "--suite", node.to_str().expect("text"), "--only", "equal-work"])
         .assert_refused(&["`node` is no suite"]);
 }
+
+/// Runs parts of s200, and gives the result.
+#[track_caller]
+fn parts(only: &str, more: &[&str]) -> Value {
+    let suite = suite_file("s200");
+    let arguments = ["bench", "--suite", suite.to_str().expect("text"), "--only", only, "--format", "json"];
+    let said =
+        start(&mut tracer(arguments.into_iter().chain(more.iter().copied()))).said_within(SUITE_PATIENCE);
+    assert_eq!(said.code, 0, "{said:#?}");
+    said.json()
+}
+
+#[test]
+fn a_cold_start_is_stamped_in_order_and_leaves_no_trace_instance() {
+    let _alone = begin();
+    let result = parts("start,express", &["--quick"]);
+    let starts = result["starts"].as_array().expect("starts");
+    assert_eq!(starts.len(), 1);
+    let median = |figure: &str| starts[0][figure]["median"].as_f64().expect("a figure");
+    assert!(median("listen_ns") > 10e6 && median("answer_ns") > median("listen_ns"), "{starts:?}");
+    assert!(median("answer_ns") < 60e9 && median("cpu_ns") > 10e6, "{starts:?}");
+    assert_eq!(starts[0]["listen_ns"]["rounds"], 3);
+    assert_eq!(starts[0]["curve_ns"].as_array().expect("a curve").len(), 10);
+    // Express is many modules: their files are looked for and read.
+    let calls = starts[0]["file_calls"].as_array().expect("calls");
+    assert!(calls.iter().any(|call| call[0] == "openat" && call[1].as_u64() > Some(50)), "{calls:?}");
+    let instances = fs::read_dir("/sys/kernel/tracing/instances").expect("the trace file system is there");
+    let left = instances.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("tracer-"));
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn memory_is_read_idle_loaded_and_per_route() {
+    let result = parts("memory,fastify", &["--quick"]);
+    let memory = &result["memory"][0];
+    let median = |figure: &str| memory[figure]["median"].as_f64().expect("a figure");
+    let (idle, loaded, peak) = (median("idle_bytes"), median("loaded_bytes"), median("peak_bytes"));
+    assert!(idle > 20e6 && loaded >= idle * 0.9 && peak >= loaded * 0.99, "{memory}");
+    assert!((100.0..100_000.0).contains(&median("route_bytes")), "{memory}");
+}
+
+#[test]
+fn a_linear_router_is_seen_to_grow() {
+    let result = parts("router,express", &[]);
+    let rows = result["router"].as_array().expect("rows");
+    let last = rows.iter().find(|row| row["target"] == "last" && row["routes"] == 2000).expect("the row");
+    assert!(last["added_ns"]["low"].as_f64() > Some(1000.0), "{last}");
+    assert_eq!(last["added_ns"]["launches"], 6);
+    for (target, routes) in [("last", 200), ("miss", 200), ("tenant", 2000), ("params", 1)] {
+        let row = rows.iter().find(|row| row["target"] == target && row["routes"] == routes);
+        assert_eq!(row.expect("the row")["failed"], 0);
+    }
+}
+
+#[test]
+fn a_planted_leak_is_called_and_its_clean_twin_is_not() {
+    let leak = "globalThis.kept ??= []; globalThis.kept.push(new Array(128).fill(globalThis.count));";
+    let heap = suite_file("servers/heap").with_extension("mjs").canonicalize().expect("it is there");
+    let gc = format!(
+        "if (request.url === '/gc') return import('{}').then(async (m) => \
+         response.end(JSON.stringify(await m.heap())));",
+        heap.display()
+    );
+    for (plant, grows) in [(leak, true), ("", false)] {
+        let own = Own::new(&format!("{gc}\n  {plant}\n  {HELLO}"));
+        let server = fs::read_to_string(&own.file).expect("it was written");
+        let head = "name = \"mine\"\nconnections = 4\n[suite]\nbase = \"own\"\ncontrol = \"own hello\"\nquick = []\n\
+                    [suite.leak]\nphase = \"2s\"\n[[request]]\nname = \"hello\"\npath = \"/\"\n";
+        let suite = own.folder.path().join("mine.toml");
+        fs::write(&suite, format!("{head}{server}")).expect("a suite can be written");
+        let stored = own.stored();
+        let arguments = ["bench", "--suite", suite.to_str().expect("text"), "--only", "leak"];
+        let arguments = arguments.into_iter().chain(["-o", stored.to_str().expect("text")]);
+        let said = start(&mut tracer(arguments)).said_within(SUITE_PATIENCE);
+        assert_eq!(said.code, 0, "{said:#?}");
+        let (growth, plateau) = (said.stdout.contains("GROWTH: 1,"), said.stdout.contains("plateau: below"));
+        assert_eq!((growth, plateau), (grows, !grows), "{said:#?}");
+    }
+}

@@ -40,7 +40,12 @@ impl<'a> Launch<'a> {
     pub fn start(scenario: &'a Scenario, server: &Server, placement: &'a Placement) -> Result<Self> {
         let mut target = Target::spawn(server, &spawn_options(placement))?;
         target.wait_ready(&server.ready, server.ready_timeout)?;
-        Ok(Self { scenario, placement, target })
+        Ok(Self::of(scenario, target, placement))
+    }
+
+    /// A target that listens already.
+    pub fn of(scenario: &'a Scenario, target: Target, placement: &'a Placement) -> Self {
+        Self { scenario, placement, target }
     }
 
     /// Where it listens.

@@ -1,6 +1,8 @@
 //! What a suite found: a model that can be stored and printed again, and what follows from its figures. Pure.
 
 mod claims;
+mod leak;
+mod parts;
 mod rank;
 mod row;
 #[cfg(test)]
@@ -10,6 +12,8 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 pub use claims::{ClaimSeen, Held};
+pub use leak::{Leak, LeakCheck, LeakPhase};
+pub use parts::{ColdStart, Memory, RouterGrowth};
 pub use rank::{Rank, ranks};
 pub use row::{Figures, Row};
 pub use text::text;
@@ -51,6 +55,16 @@ pub struct Findings {
     pub rows: Vec<Row>,
     /// The row that was measured twice.
     pub control: Option<Control>,
+    /// How routers grow.
+    pub router: Vec<RouterGrowth>,
+    /// The server whose router must be seen to grow.
+    pub router_control: Option<String>,
+    /// Cold starts.
+    pub starts: Vec<ColdStart>,
+    /// Resident memory, and heap per route.
+    pub memory: Vec<Memory>,
+    /// Whether memory grows with requests.
+    pub leaks: Vec<LeakCheck>,
     /// What the write-up says, and what was seen.
     pub claims: Vec<ClaimSeen>,
     /// What was left out, in words.
@@ -101,14 +115,21 @@ impl Findings {
         !self.differences.iter().any(|d| d.server == server && d.workload == workload)
     }
 
-    /// Holds what was seen against what the suite says, once all rows are there.
+    /// Holds what was seen against what the suite says, once all rows are there; without rows nothing is claimed.
     pub fn judge(&mut self, suite: &Suite) {
+        if self.rows.is_empty() {
+            return;
+        }
         self.claims = suite.claims.iter().map(|claim| claims::seen(claim, self)).collect();
     }
 
     /// Servers did unequal work, or a request failed.
     pub fn is_broken(&self) -> bool {
-        !self.differences.is_empty() || self.rows.iter().any(|row| row.failed > 0)
+        !self.differences.is_empty()
+            || self.rows.iter().any(|row| row.failed > 0)
+            || self.router.iter().any(|row| row.failed > 0)
+            || self.leaks.iter().any(|check| check.failed > 0)
+            || self.memory.iter().any(|memory| memory.loaded_bytes.is_none())
     }
 
     /// A row cannot be relied on, or not all was measured.

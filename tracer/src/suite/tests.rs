@@ -174,3 +174,58 @@ fn what_is_stored_prints_the_same() {
     assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
     insta::assert_snapshot!(printed);
 }
+
+#[test]
+fn the_other_parts_fit_the_page_and_say_what_they_cannot() {
+    let spread = |value: f64| Spread::of([value * 0.9, value, value * 1.1]);
+    let growth = |target: &str, added: &[f64]| RouterGrowth {
+        server: "express".into(),
+        target: target.into(),
+        routes: 2000,
+        added_ns: crate::stats::paired::Interval::of(added, 0.025),
+        failed: 0,
+    };
+    let phase = LeakPhase { requests: 100_000, rss_bytes: 99_000_000, heap_bytes: None, handles: None };
+    let mut findings = findings(Vec::new());
+    findings.router_control = Some("express".into());
+    findings.router = vec![
+        growth("last", &[90e3, 95e3, 99e3, 91e3, 92e3, 93e3]),
+        growth("miss", &[-300.0, 400.0, 100.0, -200.0, 250.0, 10.0]),
+        growth("params", &[100.0]),
+    ];
+    findings.memory = vec![Memory {
+        server: "express".into(),
+        idle_bytes: spread(65e6),
+        loaded_bytes: spread(88e6),
+        peak_bytes: spread(90e6),
+        requests: 5000,
+        connections: 8,
+        route_bytes: None,
+    }];
+    findings.starts = vec![ColdStart {
+        server: "hono-patched".into(),
+        listen_ns: spread(1234e6),
+        answer_ns: spread(1254e6),
+        cpu_ns: spread(400e6),
+        run_queue_ns: spread(500e6),
+        minor_faults: spread(12_345.0),
+        major_faults: spread(0.0),
+        file_calls: vec![
+            ("openat".into(), 241),
+            ("read".into(), 308),
+            ("statx".into(), 963),
+            ("mmap".into(), 1),
+        ],
+        curve_ns: vec![90e3, 60e3, 31e3, 30e3, 30e3],
+        slice_requests: 100,
+    }];
+    findings.leaks = vec![LeakCheck { server: "express".into(), phases: vec![phase; 4], failed: 0 }];
+    let printed = text(&findings);
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+    let stored: Findings = serde_json::from_str(&serde_json::to_string(&findings).unwrap()).unwrap();
+    assert_eq!(printed, text(&stored));
+    insta::assert_snapshot!(printed);
+    // A control that does not grow takes the sense from everything that is not resolved.
+    findings.router.remove(0);
+    assert!(text(&findings).contains("NOT SEEN"));
+}

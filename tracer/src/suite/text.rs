@@ -1,5 +1,7 @@
 //! The findings as text of at most 100 columns.
 
+mod parts;
+
 use super::{Findings, Rank, Row, ranks};
 use crate::report::{CpuByPhase, LimitedBy, Page, counted, decimals, percent, thousands, us};
 
@@ -32,6 +34,7 @@ pub fn text(findings: &Findings) -> String {
         );
         page.line(4, "within a runtime, shared by rows that lie inside each other's rounds");
     }
+    parts::parts(&mut page, findings);
     page.blank();
     control(&mut page, findings);
     said(&mut page, findings);

@@ -68,6 +68,29 @@ pub fn started_ticks(pid: u32) -> Option<u64> {
     stat(pid).ok().filter(lives).map(|stat| stat.starttime)
 }
 
+/// Page faults of processes since they began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Served from memory.
+    pub minor: u64,
+    /// Served by reading a disk.
+    pub major: u64,
+}
+
+/// Page faults of these processes together.
+pub fn faults(pids: &[u32]) -> Faults {
+    pids.iter().filter_map(|pid| stat(*pid).ok()).fold(Faults::default(), |sum, stat| Faults {
+        minor: sum.minor + stat.minflt,
+        major: sum.major + stat.majflt,
+    })
+}
+
+/// The most memory each of these processes ever had resident, together. Pages they share count once for each.
+pub fn peak_rss_bytes(pids: &[u32]) -> u64 {
+    let peak_kib = |pid: &u32| Process::new(*pid as i32).and_then(|process| process.status()).ok()?.vmhwm;
+    pids.iter().filter_map(peak_kib).sum::<u64>() * 1024
+}
+
 /// Ports on which one of `pids` listens for TCP, ascending.
 pub fn listening_ports(pids: &[u32]) -> Vec<u16> {
     let mut ports: Vec<u16> = pids

@@ -1,9 +1,15 @@
 //! A suite: equal work first, then servers under workloads, each round of each row in a fresh process, in an order
 //! drawn anew for every round.
 
+mod contract;
 mod equal_work;
+mod leak;
+mod memory;
+mod router;
 mod rows;
 mod runtimes;
+mod stamps;
+mod start;
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +18,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{interrupt, launch::Tracing, progress::Progress};
 use crate::{
-    scenario::{RowName, Scenario, Suite},
+    scenario::{RowName, Scenario, Server, Suite},
     suite::{Findings, SUITE_SCHEMA},
     target::{
         cores::{Placement, pin_current_thread, placement},
@@ -27,17 +33,30 @@ pub enum Part {
     EqualWork,
     /// Servers under workloads.
     Load,
+    /// How routers grow.
+    Router,
+    /// Cold starts.
+    Start,
+    /// Resident memory, and heap per route.
+    Memory,
+    /// Whether memory grows with requests.
+    Leak,
 }
 
 impl Part {
     /// Every part, in the order they run.
-    pub const ALL: [Self; 2] = [Self::EqualWork, Self::Load];
+    pub const ALL: [Self; 6] =
+        [Self::EqualWork, Self::Load, Self::Router, Self::Start, Self::Memory, Self::Leak];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::EqualWork => "equal-work",
             Self::Load => "load",
+            Self::Router => "router",
+            Self::Start => "start",
+            Self::Memory => "memory",
+            Self::Leak => "leak",
         }
     }
 
@@ -47,15 +66,24 @@ impl Part {
     }
 
     /// The suite has it.
-    pub fn is_in(self, _suite: &Suite) -> bool {
+    pub fn is_in(self, suite: &Suite) -> bool {
         match self {
             Self::EqualWork | Self::Load => true,
+            Self::Router => suite.router.is_some(),
+            Self::Start => suite.start.is_some(),
+            Self::Memory => suite.memory.is_some(),
+            Self::Leak => suite.leak.is_some(),
         }
     }
 
-    /// It attaches probes, or needs root otherwise.
+    /// It attaches probes, or reads the kernel's trace.
     pub fn needs_root(self) -> bool {
-        self != Self::EqualWork
+        matches!(self, Self::Load | Self::Start)
+    }
+
+    /// A quick run leaves it out.
+    fn is_slow(self) -> bool {
+        matches!(self, Self::Router | Self::Leak)
     }
 }
 
@@ -115,8 +143,8 @@ pub fn run(scenario: &Scenario, options: &Options, progress: &Progress) -> Resul
     // Always: rows may be ranked only when their servers do the same.
     findings.differences =
         equal_work::differences(&context).context("the comparison of the servers' work failed")?;
-    if options.parts.contains(&Part::Load) {
-        rows::measure(&context, &wanted, &mut findings)?;
+    for part in context.parts() {
+        context.measure(part, &wanted, &mut findings).with_context(|| format!("part {}", part.name()))?;
     }
     if interrupt::requested() {
         findings.ended_early = "interrupted".to_owned();
@@ -140,7 +168,8 @@ impl Session<'_> {
         if !self.options.quick {
             return Vec::new();
         }
-        let servers = self.scenario.servers.iter();
+        let loads = self.options.parts.contains(&Part::Load);
+        let servers = self.scenario.servers.iter().filter(|_| loads);
         let rows = servers.flat_map(|server| {
             let left = self
                 .scenario
@@ -150,7 +179,51 @@ impl Session<'_> {
             let left: Vec<_> = left.map(|request| request.name.as_str()).collect();
             (!left.is_empty()).then(|| format!("{}: {}", server.name, left.join(", ")))
         });
-        rows.collect()
+        let parts = self.options.parts.iter().filter(|part| part.is_slow());
+        rows.chain(parts.map(|part| format!("part {}", part.name()))).collect()
+    }
+
+    /// What is measured now: all that was asked for, less what is too slow for a quick run.
+    fn parts(&self) -> Vec<Part> {
+        let parts = self.options.parts.iter().copied();
+        parts.filter(|part| !(self.options.quick && part.is_slow())).collect()
+    }
+
+    /// The servers, in a quick run those of its rows.
+    fn servers(&self) -> impl Iterator<Item = &Server> {
+        let is_wanted = |server: &&Server| {
+            !self.options.quick || self.suite.quick.iter().any(|row| row.server == server.name)
+        };
+        self.scenario.servers.iter().filter(is_wanted)
+    }
+
+    fn measure(&self, part: Part, wanted: &[RowName], findings: &mut Findings) -> Result<()> {
+        match part {
+            Part::EqualWork => {}
+            Part::Load => rows::measure(self, wanted, findings)?,
+            Part::Router => {
+                if let Some(settings) = &self.suite.router {
+                    findings.router = router::measure(self, settings)?;
+                    findings.router_control = Some(settings.control.clone());
+                }
+            }
+            Part::Start => {
+                if let Some(settings) = self.suite.start {
+                    findings.starts = start::measure(self, settings)?;
+                }
+            }
+            Part::Memory => {
+                if let Some(settings) = self.suite.memory {
+                    findings.memory = memory::measure(self, settings)?;
+                }
+            }
+            Part::Leak => {
+                if let Some(settings) = self.suite.leak {
+                    findings.leaks = leak::measure(self, settings.phase)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn say(&self, what: impl std::fmt::Display) {
