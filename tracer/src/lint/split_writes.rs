@@ -3,7 +3,7 @@
 
 use super::{Answer, Rule, called};
 use crate::{
-    recording::{Phase, Request, Run},
+    recording::{Inference, Phase, Request, Run},
     report::{percent, us},
 };
 
@@ -25,6 +25,15 @@ pub struct SplitWrites {
     examples: Vec<String>,
 }
 
+/// How long bytes waited unsent after the last write: its drain, or where that was not dated, until the client had
+/// them. A gap between the writes is the server's own doing, or that of whoever took its core.
+fn stalled_ns(request: &Request) -> u64 {
+    let unseen = request.inference == Some(Inference::DrainUnseen);
+    let client = request.client.filter(|_| unseen);
+    let until_client_ns = client.map_or(0, |client| client.done_ns.saturating_sub(request.end_ns));
+    request.phase_ns(Phase::Drain).max(until_client_ns)
+}
+
 impl Rule for SplitWrites {
     fn name(&self) -> &'static str {
         "head-and-body-apart"
@@ -41,9 +50,7 @@ impl Rule for SplitWrites {
         }
         self.split += 1;
         self.extra_writes += u64::from(request.writes) - 1;
-        if request.write_gap_ns.max(request.phase_ns(Phase::Drain)) >= STALL_NS {
-            self.stalled += 1;
-        }
+        self.stalled += u64::from(stalled_ns(request) >= STALL_NS);
         if self.examples.len() < EXAMPLES {
             let bytes: Vec<String> = kept.iter().map(|write| write.result.to_string()).collect();
             self.examples.push(format!("{}: writes of {} bytes", called(request), bytes.join(", ")));

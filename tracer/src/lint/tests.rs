@@ -5,7 +5,8 @@ use super::{
     split_writes::SplitWrites, *,
 };
 use crate::recording::{
-    Conservation, HolderTotals, Ledger, Phase, RequestCpu, SyscallTotals, WriteCall, syscall_number,
+    ClientTimes, Conservation, HolderTotals, Inference, Ledger, Phase, RequestCpu, SyscallTotals, WriteCall,
+    syscall_number,
 };
 
 const REQUESTS: u64 = 1000;
@@ -67,9 +68,21 @@ fn head_and_body_apart() {
         found(answer(SplitWrites::default(), &run(vec![]), &request(&[154, 19])));
     assert_eq!((share, cost_ns), (1.0, Some(2000.0)));
     assert!(evidence.contains("none of them"), "{evidence}");
-    let stalled = Request { write_gap_ns: 40_000_000, ..request(&[154, 19]) };
-    let (evidence, ..) = found(answer(SplitWrites::default(), &run(vec![]), &stalled));
-    assert!(evidence.contains("1000 of them stalled for about 40 ms"), "{evidence}");
+    let mut drained = request(&[154, 19]);
+    drained.phases_ns[Phase::Drain as usize] = 39_000_000;
+    let unseen = Request {
+        inference: Some(Inference::DrainUnseen),
+        client: Some(ClientTimes { done_ns: 39_000_000, ..ClientTimes::default() }),
+        ..request(&[154, 19])
+    };
+    for stalled in [drained, unseen] {
+        let (evidence, ..) = found(answer(SplitWrites::default(), &run(vec![]), &stalled));
+        assert!(evidence.contains("1000 of them stalled for about 40 ms"), "{evidence}");
+    }
+    // A server that was off its core between its writes did not wait for an acknowledgement.
+    let interrupted = Request { write_gap_ns: 40_000_000, ..request(&[154, 19]) };
+    let (evidence, ..) = found(answer(SplitWrites::default(), &run(vec![]), &interrupted));
+    assert!(evidence.contains("none of them"), "{evidence}");
     not_found(answer(SplitWrites::default(), &run(vec![]), &request(&[173])));
     // The socket was full: the rest has to go in another call.
     let full = Request { writes: 2, writes_eagain: 1, ..request(&[100_000, -11, 50_000]) };
