@@ -26,7 +26,7 @@ pub enum Held {
     Yes,
     /// In no round.
     No,
-    /// Some rounds say so, some not.
+    /// Some rounds say so, some not; or there are fewer than three.
     NotResolved,
     /// Its rows were not measured.
     NotMeasured,
@@ -46,6 +46,8 @@ impl Held {
     /// Of a difference that is to be above zero.
     fn above_zero(difference: &Spread) -> Self {
         match () {
+            // One or two rounds have no spread to speak of.
+            () if difference.rounds < 3 => Self::NotResolved,
             () if difference.min > 0.0 => Self::Yes,
             () if difference.max <= 0.0 => Self::No,
             () => Self::NotResolved,

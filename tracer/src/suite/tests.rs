@@ -134,6 +134,13 @@ fn a_claim_holds_when_every_round_says_so() {
 }
 
 #[test]
+fn one_round_decides_no_claim() {
+    let findings = findings(vec![row("a", "hello", &[10.0]), row("b", "hello", &[20.0])]);
+    let seen = claim(&findings, ClaimMeaning::CostsMore(name("b", "hello"), name("a", "hello")));
+    assert_eq!(seen.held, Held::NotResolved);
+}
+
+#[test]
 fn growth_is_told_over_the_same_servers_other_workload() {
     let findings = findings(vec![
         row("a", "hello", &[10.0, 10.0, 10.0]),
