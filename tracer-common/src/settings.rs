@@ -102,8 +102,10 @@ pub const MAX_THREADS: u32 = 8_192;
 pub const MAX_PROCESSES: u32 = 4_096;
 /// Connections followed at once, unless the user asks for more.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 16_384;
-/// Size of the ring buffer in bytes, unless the user asks for another; a power of two and of pages.
+/// Memory of all lanes of records together in bytes, unless the user asks for another.
 pub const DEFAULT_RING_BYTES: u32 = 32 << 20;
+/// Slots that a lane holds back: programs that interrupt each other on one CPU may each take one past the check.
+pub const LANE_RESERVE: u64 = 16;
 /// Syscall numbers counted; a larger one is counted as the last.
 pub const SYSCALL_SLOTS: u32 = 512;
 /// Bytes in the filter of target process ids.

@@ -1,39 +1,89 @@
-//! Records into the ring: reserved, filled in place, submitted without waking the reader.
+//! Records into the lane of this CPU: a slot taken, filled in place, stamped when it is whole.
 
-use core::mem::MaybeUninit;
-
-use aya_ebpf::{
-    macros::map,
-    maps::{RingBuf, ring_buf::RingBufEntry},
+use core::{
+    arch::asm,
+    intrinsics::{AtomicOrdering, atomic_xadd},
+    mem::MaybeUninit,
 };
+
+use aya_ebpf::{Global, macros::map, maps::Array};
 use tracer_common::{
     counters::Counter,
-    records::{self, HEAD_BYTES, Lifecycle, RecordKind},
-    settings::DEFAULT_RING_BYTES,
+    records::{self, HEAD_BYTES, LaneEnds, Lifecycle, RecordKind, Slot},
+    settings::LANE_RESERVE,
 };
 
 use crate::{
     connections::Connection,
     counters,
-    kernel::{self, now_ns},
+    kernel::{self, copy_words, now_ns},
     threads::Thread,
 };
 
-/// `BPF_RB_NO_WAKEUP`: the reader drains on a timer; a wake-up costs the traced core more than the record.
-const NO_WAKEUP: u64 = 1;
+/// `BPF_F_MMAPABLE` (uapi): user space maps the memory.
+const MMAPABLE: u32 = 1 << 10;
 
+/// The slots of every CPU's lane, one lane after another.
 #[map]
-static RECORDS: RingBuf = RingBuf::with_byte_size(DEFAULT_RING_BYTES, 0);
+static LANES: Array<Slot> = Array::with_max_entries(2, MMAPABLE);
+/// Both ends of each lane, by CPU.
+#[map]
+static LANE_ENDS: Array<LaneEnds> = Array::with_max_entries(1, MMAPABLE);
+/// Slots of one lane, a power of two; set before load.
+#[unsafe(no_mangle)]
+static LANE_SLOTS: Global<u32> = Global::new(2);
 
-#[inline(always)]
-fn reserve<T: 'static>() -> Option<RingBufEntry<T>> {
-    let entry = RECORDS.reserve::<T>(0);
-    counters::count(if entry.is_some() { Counter::Records } else { Counter::RingFull });
-    entry
+/// A slot that is being filled.
+struct Taken {
+    slot: *mut Slot,
+    stamp: u64,
 }
 
-/// A read or write record being filled. Every path ends in `finish`, which submits it.
-pub struct Edge(RingBufEntry<records::Edge>);
+/// Takes the next slot of this CPU's lane. Programs of one CPU may interrupt each other (a socket event inside a
+/// syscall's program): each takes a slot of its own.
+#[inline(always)]
+fn take() -> Option<Taken> {
+    let cpu = kernel::cpu();
+    let ends = LANE_ENDS.get_ptr_mut(cpu)?;
+    let lane_slots = LANE_SLOTS.load();
+    // SAFETY: `taken` is written by programs on this CPU only, `returned` by the reader only.
+    let (taken, returned) = unsafe {
+        (&raw mut (*ends).taken, (&raw const (*ends).returned).read_volatile())
+    };
+    let in_use = unsafe { taken.read_volatile() }.wrapping_sub(returned);
+    if in_use + LANE_RESERVE >= u64::from(lane_slots) {
+        counters::count(Counter::RingFull);
+        return None;
+    }
+    // SAFETY: an aligned word of a map. (`AtomicU64` has no `fetch_add` on this target, the kernel does.)
+    let position = unsafe { atomic_xadd::<_, _, { AtomicOrdering::Relaxed }>(taken, 1u64) };
+    counters::count(Counter::Records);
+    let slot = LANES.get_ptr_mut(cpu * lane_slots + (position as u32 & (lane_slots - 1)))?;
+    Some(Taken { slot, stamp: position + 1 })
+}
+
+impl Taken {
+    #[inline(always)]
+    fn record<T>(&self) -> *mut T {
+        const { assert!(size_of::<T>() <= size_of::<[u64; records::SLOT_WORDS]>()) };
+        // SAFETY: a pointer inside the slot.
+        unsafe { (&raw mut (*self.slot).record).cast() }
+    }
+
+    /// The record is whole: the reader may have it. x86-64 keeps stores in order; the barrier keeps the
+    /// compiler's.
+    #[inline(always)]
+    fn commit(self) {
+        // SAFETY: no instruction, only a barrier (`compiler_fence` cannot be compiled for this target); the stamp as above.
+        unsafe {
+            asm!("", options(nostack, preserves_flags));
+            (&raw mut (*self.slot).stamp).write_volatile(self.stamp);
+        }
+    }
+}
+
+/// A read or write record being filled. Every path ends in `finish`, which commits it.
+pub struct Edge(Taken);
 
 impl Edge {
     #[inline(always)]
@@ -45,9 +95,9 @@ impl Edge {
         exit_cpu_ns: u64,
         result: i64,
     ) -> Option<Self> {
-        let mut entry = reserve::<records::Edge>()?;
-        let edge = entry.as_mut_ptr();
-        // SAFETY: reserved memory of this size; plain integers.
+        let taken = take()?;
+        let edge = taken.record::<records::Edge>();
+        // SAFETY: a slot of our own; plain integers.
         unsafe {
             (*edge).kind = kind as u8;
             (*edge).call = number as u16;
@@ -62,14 +112,14 @@ impl Edge {
             (*edge).at_enter.syscalls = thread.clock.syscalls;
             (*edge).exit_cpu_ns = exit_cpu_ns;
             (*edge).exit_run_queue_ns = thread.clock.run_queue_ns;
-            (*edge).sleep = thread.sleep;
+            copy_words(&raw mut (*edge).sleep, &raw const thread.sleep);
         }
-        Some(Self(entry))
+        Some(Self(taken))
     }
 
     #[inline(always)]
     pub fn connection(&mut self, id: u64, sequence: u32, local_port: u16, remote_port: u16) {
-        let edge = self.0.as_mut_ptr();
+        let edge = self.0.record::<records::Edge>();
         // SAFETY: as above.
         unsafe {
             (*edge).connection_id = id;
@@ -81,11 +131,11 @@ impl Edge {
 
     #[inline(always)]
     pub fn arrivals(&mut self, connection: &Connection) {
-        let edge = self.0.as_mut_ptr();
+        let edge = self.0.record::<records::Edge>();
         // SAFETY: as above.
         unsafe {
-            (*edge).arrival = connection.arrival;
-            (*edge).previous_arrival = connection.previous_arrival;
+            copy_words(&raw mut (*edge).arrival, &raw const connection.arrival);
+            copy_words(&raw mut (*edge).previous_arrival, &raw const connection.previous_arrival);
             (*edge).last_ready_ns = connection.last_ready_ns;
             (*edge).end_sequence = connection.received;
             (*edge).unsent_bytes = 0;
@@ -96,7 +146,7 @@ impl Edge {
 
     #[inline(always)]
     pub fn delivery(&mut self, write_sequence: u32, unsent: u32, delivered_ns: u64, delivered_cpu_ns: u64) {
-        let edge = self.0.as_mut_ptr();
+        let edge = self.0.record::<records::Edge>();
         // SAFETY: as above.
         unsafe {
             (*edge).last_ready_ns = 0;
@@ -108,8 +158,8 @@ impl Edge {
     }
 
     #[inline(always)]
-    pub fn finish(mut self, flags: u8, iovecs: u32, buffer: u64, bytes: u64) {
-        let edge = self.0.as_mut_ptr();
+    pub fn finish(self, flags: u8, iovecs: u32, buffer: u64, bytes: u64) {
+        let edge = self.0.record::<records::Edge>();
         let mut head_len = 0;
         if buffer != 0 && bytes != 0 {
             // SAFETY: the head's memory inside the reserved record.
@@ -125,15 +175,15 @@ impl Edge {
             (*edge).iovecs = iovecs;
             (*edge).head_len = head_len;
         }
-        self.0.submit(NO_WAKEUP);
+        self.0.commit();
     }
 }
 
 #[inline(always)]
 fn lifecycle(record: Lifecycle) {
-    if let Some(mut entry) = reserve::<Lifecycle>() {
-        entry.write(record);
-        entry.submit(NO_WAKEUP);
+    if let Some(taken) = take() {
+        copy_words(taken.record::<Lifecycle>(), &raw const record);
+        taken.commit();
     }
 }
 

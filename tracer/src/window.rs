@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Pause of the reader between two looks at the ring. The ring holds many times what arrives meanwhile.
+/// Pause of the reader between two looks at the lanes. They hold many times what arrives meanwhile.
 const READER_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where attributed requests go.
@@ -260,7 +260,7 @@ fn complete(ledger: &mut Ledger, counters: &[(Counter, u64)], sent: Option<u64>)
         counters.iter().map(|(counter, count)| (counter.name().to_owned(), *count)).collect();
 }
 
-/// The reader's thread: ring to attribution to sink.
+/// The reader's thread: lanes to attribution to sink.
 struct Reading<S: Sink> {
     reader: Reader,
     attribution: Attribution,
@@ -275,7 +275,7 @@ impl<S: Sink> Reading<S> {
         loop {
             // Asked before the look: what was written before the stop is still taken.
             let stopping = stop.load(Ordering::Acquire);
-            self.drain();
+            self.drain(if stopping { u64::MAX } else { monotonic_ns() });
             if stopping {
                 break;
             }
@@ -284,15 +284,15 @@ impl<S: Sink> Reading<S> {
         self.finish()
     }
 
-    fn drain(&mut self) {
+    fn drain(&mut self, now_ns: u64) {
         let Self { reader, attribution, joiner, incoming, sink, result } = self;
         let mut put = |request| {
             if result.is_ok() {
                 *result = sink.take(request);
             }
         };
-        reader.drain(|record| {
-            attribution.take(&record, &mut |request| match joiner {
+        reader.drain(now_ns, |record| {
+            attribution.take(record, &mut |request| match joiner {
                 Some(joiner) => joiner.request(request, &mut put),
                 None => put(request),
             });

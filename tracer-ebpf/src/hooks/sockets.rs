@@ -6,7 +6,9 @@ use tracer_common::records::Arrival;
 use crate::{
     connections::{self, Connection},
     emit,
-    kernel::{self, Sock, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, now_ns},
+    kernel::{
+        self, Sock, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, copy_words, now_ns,
+    },
     threads::{self, Thread},
 };
 
@@ -91,7 +93,7 @@ fn arrived(connection: &mut Connection, sock: Sock) {
     let now = now_ns();
     connection.last_ready_ns = now;
     if was_empty {
-        connection.previous_arrival = connection.arrival;
+        copy_words(&raw mut connection.previous_arrival, &raw const connection.arrival);
         connection.arrival = Arrival { ns: now, sequence: copied, reserved: 0 };
     }
 }

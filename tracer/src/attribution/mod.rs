@@ -29,7 +29,7 @@ use exchange::Exchange;
 use head::HeadReader;
 use thread::{Moment, Stretch, Threads};
 
-/// Turns records, in ring order, into requests.
+/// Turns records, in the order of their times, into requests.
 pub struct Attribution {
     connections: HashMap<u64, Connection>,
     threads: Threads,

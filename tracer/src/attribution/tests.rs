@@ -4,7 +4,10 @@ use proptest::prelude::*;
 use tracer_common::records::{Arrival, Edge, HEAD_BYTES, Lifecycle, RecordKind, Sleep, ThreadClock};
 
 use super::*;
-use crate::recording::{Grade, Phase};
+use crate::{
+    probe::reader,
+    recording::{Grade, Phase},
+};
 
 /// A thread that runs on and on, making calls; its clocks move with the time it is told of.
 pub(super) struct Thread {
@@ -136,6 +139,22 @@ impl Wire {
 const GET: &[u8] = b"GET /users/42?x=1 HTTP/1.1\r\nhost: ab\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
+/// A record by itself, as if in its slot.
+#[derive(Clone, Copy)]
+pub(super) enum Record {
+    Edge(Edge),
+    Lifecycle(Lifecycle),
+}
+
+impl Record {
+    pub(super) fn in_slot(&self) -> reader::Record<'_> {
+        match self {
+            Self::Edge(edge) => reader::Record::Edge(edge),
+            Self::Lifecycle(lifecycle) => reader::Record::Lifecycle(lifecycle),
+        }
+    }
+}
+
 pub(super) fn attribute(records: &[Record]) -> (Vec<Request>, Tally) {
     let mut attribution = Attribution::new(false).dating_drain(true);
     let mut requests = Vec::new();
@@ -147,7 +166,7 @@ pub(super) fn attribute(records: &[Record]) -> (Vec<Request>, Tally) {
 }
 
 pub(super) fn feed(attribution: &mut Attribution, record: &Record, requests: &mut Vec<Request>) {
-    attribution.take(record, &mut |request| requests.push(request));
+    attribution.take(&record.in_slot(), &mut |request| requests.push(request));
 }
 
 /// A step in the connection's life, as its next record.

@@ -17,6 +17,7 @@ use aya::{
 };
 use tracer_common::{
     counters::{Counter, Holder, SyscallCounter},
+    records::Slot,
     settings::{
         DEFAULT_MAX_CONNECTIONS, DEFAULT_RING_BYTES, MAX_THREADS, PROCESS_FILTER_SLOTS, SYSCALL_SLOTS,
     },
@@ -34,7 +35,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("tracer.bpf.o");
 pub struct Options {
     /// Connections followed at once.
     pub max_connections: u32,
-    /// Size of the ring buffer, a power of two of pages.
+    /// Memory of the records' lanes in bytes, shared out evenly; a lane has 4 MiB at least.
     pub ring_bytes: u32,
     /// Detail asked for.
     pub details: BTreeSet<Detail>,
@@ -65,6 +66,7 @@ pub struct ProgramRuns {
 pub struct Probes {
     bpf: Ebpf,
     hooks: Vec<&'static Hook>,
+    lanes: Lanes,
     links: Vec<(&'static str, BtfTracePointLinkId)>,
     #[cfg(feature = "bpf-log")]
     log: aya_log::EbpfLogger<log::Stderr>,
@@ -77,7 +79,8 @@ impl Probes {
         let hooks = wanted_hooks(&types, &options.details)?;
         let btf = kernel_btf()?;
         let connections = options.max_connections;
-        let mut bpf = load_object(options, &types, &btf)?;
+        let lanes = Lanes::of(options.ring_bytes)?;
+        let mut bpf = load_object(options, &lanes, &types, &btf)?;
         for hook in &hooks {
             program(&mut bpf, hook.name)?
                 .load(hook.name, &btf)
@@ -88,6 +91,7 @@ impl Probes {
             log: log::of(&mut bpf)?,
             bpf,
             hooks,
+            lanes,
             links: Vec::new(),
         };
         probes.fill_free_slots("FREE_CONNECTIONS", connections)?;
@@ -134,11 +138,12 @@ impl Probes {
         Ok(Array::<_, u8>::try_from(self.map_mut("SERVED_PORTS")?)?.set(u32::from(port), 1, 0)?)
     }
 
-    /// Takes the ring buffer's reading end. Once only.
+    /// Takes the reading end of the lanes of records. Once only.
     pub fn take_reader(&mut self) -> Result<reader::Reader> {
-        let map =
-            self.bpf.take_map("RECORDS").ok_or_else(|| anyhow!("the records' ring was taken already"))?;
-        reader::Reader::new(map)
+        let mut take = |name| {
+            self.bpf.take_map(name).ok_or_else(|| anyhow!("the records' lanes were taken already ({name})"))
+        };
+        reader::Reader::new(take("LANES")?, take("LANE_ENDS")?, self.lanes.count, self.lanes.slots)
     }
 
     /// Every counter, summed over CPUs, in the order of [`Counter::ALL`].
@@ -212,7 +217,8 @@ impl Probes {
         const NAME: &str = "empty";
         let btf = kernel_btf()?;
         let options = Options { max_connections: 2, ..Options::default() };
-        let mut bpf = load_object(&options, &KernelTypes::of_running_kernel()?, &btf)?;
+        let lanes = Lanes::of(options.ring_bytes)?;
+        let mut bpf = load_object(&options, &lanes, &KernelTypes::of_running_kernel()?, &btf)?;
         let empty = program(&mut bpf, NAME)?;
         empty.load("sys_enter", &btf).map_err(|error| not_loaded(program_error(NAME, &error)))?;
         empty.attach().map_err(|error| program_error(NAME, &error))?;
@@ -248,13 +254,31 @@ impl Probes {
     }
 }
 
+/// One lane of records for each CPU there may be.
+#[derive(Clone, Copy)]
+struct Lanes {
+    count: usize,
+    /// Slots of each, a power of two.
+    slots: usize,
+}
+
+impl Lanes {
+    fn of(bytes: u32) -> Result<Self> {
+        const LEAST_BYTES: usize = 4 << 20;
+        let count = aya::util::nr_cpus().map_err(|(path, error)| anyhow!("cannot read {path}: {error}"))?;
+        let slots = (bytes as usize / count).max(LEAST_BYTES) / size_of::<Slot>();
+        Ok(Self { count, slots: 1 << slots.ilog2() })
+    }
+}
+
 fn kernel_btf() -> Result<Btf> {
     Btf::from_sys_fs().context("cannot read the kernel's type information")
 }
 
 /// The object with its maps; no program is in the kernel yet.
-fn load_object(options: &Options, types: &KernelTypes, btf: &Btf) -> Result<Ebpf> {
+fn load_object(options: &Options, lanes: &Lanes, types: &KernelTypes, btf: &Btf) -> Result<Ebpf> {
     let connections = options.max_connections;
+    let lane_slots = lanes.slots as u32;
     EbpfLoader::new()
         .btf(Some(btf))
         .override_global("OFFSETS", &types.offsets()?, true)
@@ -262,7 +286,9 @@ fn load_object(options: &Options, types: &KernelTypes, btf: &Btf) -> Result<Ebpf
         .map_max_entries("FREE_CONNECTIONS", connections)
         .map_max_entries("SOCKETS", connections)
         .map_max_entries("FDS", connections.saturating_mul(4))
-        .map_max_entries("RECORDS", options.ring_bytes)
+        .override_global("LANE_SLOTS", &lane_slots, true)
+        .map_max_entries("LANES", lane_slots * lanes.count as u32)
+        .map_max_entries("LANE_ENDS", lanes.count as u32)
         .load(OBJECT)
         .map_err(|error| not_loaded(error.into()))
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use tracer::{attribution::Attribution, probe::reader::Reader};
+use tracer::{attribution::Attribution, load::monotonic_ns, probe::reader::Reader};
 
 /// Pause between two looks, as in a window.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -30,7 +30,8 @@ impl Discarding {
             let mut requests = 0;
             loop {
                 let last = stopped.load(Ordering::Acquire);
-                reader.drain(|record| attribution.take(&record, &mut |_| requests += 1));
+                let now_ns = if last { u64::MAX } else { monotonic_ns() };
+                reader.drain(now_ns, |record| attribution.take(record, &mut |_| requests += 1));
                 if last {
                     return requests;
                 }

@@ -174,7 +174,8 @@ impl Build<'_> {
 
     /// The flags, with folders of this machine given names that are the same on every other.
     fn rustflags(&self, crate_dir: &Path) -> Result<String> {
-        let mut flags = vec!["-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()];
+        // v3: 32-bit arithmetic and atomic additions that return a value (Linux 5.12).
+        let mut flags = ["-Ctarget-cpu=v3", "-Cdebuginfo=2", "-Clink-arg=--btf"].map(str::to_owned).to_vec();
         let mut remap =
             |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
         remap(self.root, "/tracer");
