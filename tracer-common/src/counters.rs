@@ -26,8 +26,8 @@ pub enum Counter {
     ThreadsFull = 2,
     /// A syscall exit without its entry: the call was in flight at attach.
     UnmatchedExit = 3,
-    /// The fd cache was full: the fd was looked up anew (slower, not lost).
-    FdCacheFull = 4,
+    /// Two fds shared a place in the fd cache: the other is looked up anew (slower, not lost).
+    FdCacheReplaced = 4,
     /// A read that began a request was refused by the full ring: that request is lost.
     RequestsNotRecorded = 5,
     /// A wake-up was not seen: that run-queue wait is counted as blocked.
@@ -70,7 +70,7 @@ impl Counter {
             Self::ConnectionsFull => "connections_full",
             Self::ThreadsFull => "threads_full",
             Self::UnmatchedExit => "unmatched_exits",
-            Self::FdCacheFull => "fd_cache_full",
+            Self::FdCacheReplaced => "fd_cache_replaced",
             Self::RequestsNotRecorded => "requests_not_recorded",
             Self::WakeupNotSeen => "wakeups_not_seen",
             Self::HeadNotRead => "heads_not_read",
@@ -94,7 +94,7 @@ impl Counter {
         Self::ConnectionsFull,
         Self::ThreadsFull,
         Self::UnmatchedExit,
-        Self::FdCacheFull,
+        Self::FdCacheReplaced,
         Self::RequestsNotRecorded,
         Self::WakeupNotSeen,
         Self::HeadNotRead,

@@ -5,6 +5,7 @@
 //! fields (it runs under the socket's lock), the thread in a read or write owns `sequence`.
 
 use aya_ebpf::{
+    Global,
     macros::map,
     maps::{Array, HashMap, Queue},
 };
@@ -40,17 +41,22 @@ pub struct Connection {
     pub delivered_sequence: u32,
 }
 
+/// What a file descriptor was found to be. `key` is written last and cleared first, and read before and after the
+/// rest: an entry that changes meanwhile is not taken for either.
 #[repr(C)]
-#[derive(Clone, Copy)]
 struct CachedFd {
-    connection_id: u64,
-    slot: u32,
-    epoch: u32,
+    /// Process and fd; zero: empty.
+    key: u64,
+    /// A connection's id, or one of the answers below.
+    answer: u64,
+    epoch: u64,
+    reserved: u64,
 }
 
-/// Values of `CachedFd::slot` that name no connection. Slot 0 is never handed out.
-const NOT_TCP: u32 = 0;
-const OTHER_TCP: u32 = u32::MAX;
+/// Answers that name no connection. Slot 0 is never handed out, and no generation is as high.
+const NOT_TCP: u64 = 0;
+const OTHER_TCP: u64 = u64::MAX;
+const NO_SLOT: u64 = u64::MAX - 1;
 
 #[map]
 static CONNECTIONS: Array<Connection> = Array::with_max_entries(DEFAULT_MAX_CONNECTIONS, 0);
@@ -58,19 +64,23 @@ static CONNECTIONS: Array<Connection> = Array::with_max_entries(DEFAULT_MAX_CONN
 static FREE_CONNECTIONS: Queue<u32> = Queue::with_max_entries(DEFAULT_MAX_CONNECTIONS, 0);
 #[map]
 static SOCKETS: HashMap<u64, u32> = HashMap::with_max_entries(DEFAULT_MAX_CONNECTIONS, 0);
+/// Indexed by fd, spread by process: one cache line for a look-up, where a hash takes three and a call.
 #[map]
-static FDS: HashMap<u64, CachedFd> = HashMap::with_max_entries(4 * DEFAULT_MAX_CONNECTIONS, 0);
+static FDS: Array<CachedFd> = Array::with_max_entries(2, 0);
+/// Entries of `FDS`, a power of two; set before load.
+#[unsafe(no_mangle)]
+static FD_SLOTS: Global<u32> = Global::new(2);
 /// One byte per port: a target listens there.
 #[map]
 static SERVED_PORTS: Array<u8> = Array::with_max_entries(65_536, 0);
 /// When cached fds were last forgotten all at once: entries with another stamp are stale.
 #[map]
-static FDS_EPOCH: Array<u32> = Array::with_max_entries(1, 0);
+static FDS_EPOCH: Array<u64> = Array::with_max_entries(1, 0);
 
 /// What a file descriptor is.
 pub enum Found {
-    /// A connection the target serves: its slot.
-    Connection(u32, &'static mut Connection),
+    /// A connection the target serves.
+    Connection(&'static mut Connection),
     /// A TCP socket that serves nobody, as far as is known.
     OtherTcp,
     /// Not TCP: a file, a pipe, a UNIX socket.
@@ -80,7 +90,7 @@ pub enum Found {
 }
 
 #[inline(always)]
-fn epoch() -> u32 {
+fn epoch() -> u64 {
     FDS_EPOCH.get(0).map_or(0, |&epoch| epoch)
 }
 
@@ -163,85 +173,117 @@ fn fd_key(tgid: u32, fd: u32) -> u64 {
     u64::from(tgid) << 32 | u64::from(fd)
 }
 
+#[inline(always)]
+fn cached(key: u64) -> Option<&'static mut CachedFd> {
+    // Fibonacci hashing (Knuth, TAOCP 6.4) keeps the fds of one process side by side and processes apart.
+    let spread = ((key >> 32) as u32).wrapping_mul(0x9E37_79B1);
+    let entry = FDS.get_ptr_mut((key as u32).wrapping_add(spread) & (FD_SLOTS.load() - 1))?;
+    // SAFETY: map memory; concurrent changes are noticed by the rule of `CachedFd`.
+    Some(unsafe { &mut *entry })
+}
+
 /// What an fd of the current task is. `head` looks at the bytes just read on a TCP socket nobody knew: when they
 /// begin a request, the socket serves.
 #[inline(always)]
 pub fn of_fd(tgid: u32, fd: u32, head: impl Fn() -> u32) -> Found {
     let key = fd_key(tgid, fd);
-    if let Some(cached) = FDS.get_ptr(key) {
-        // SAFETY: a copy; a torn one fails the number's check and is looked up anew.
-        let cached = unsafe { *cached };
-        if cached.epoch == epoch() {
-            if cached.slot == NOT_TCP {
-                return Found::NotTcp;
+    if let Some(answer) = remembered(key) {
+        if answer == NOT_TCP {
+            return Found::NotTcp;
+        }
+        if answer == OTHER_TCP {
+            if !heads::is_method_word(head()) {
+                return Found::OtherTcp;
             }
-            if cached.slot == OTHER_TCP {
-                if !heads::is_method_word(head()) {
-                    return Found::OtherTcp;
-                }
-            } else if let Some(connection) = at(cached.slot)
-                && connection.id == cached.connection_id
-            {
-                return Found::Connection(cached.slot, connection);
-            }
+        } else if let Some(connection) = at(answer as u32)
+            && connection.id == answer
+        {
+            return Found::Connection(connection);
         }
     }
-    look_up(key, fd, head())
+    match look_up(key, head()) {
+        NOT_TCP => Found::NotTcp,
+        OTHER_TCP => Found::OtherTcp,
+        NO_SLOT => Found::NoSlot,
+        id => match at(id as u32) {
+            Some(connection) => Found::Connection(connection),
+            None => Found::NotTcp,
+        },
+    }
 }
 
 #[inline(always)]
-fn look_up(key: u64, fd: u32, head: u32) -> Found {
+fn remembered(key: u64) -> Option<u64> {
+    let entry: *const CachedFd = cached(key)?;
+    // SAFETY: as in `cached`; volatile, for another CPU may write it now.
+    unsafe {
+        let answer = (&raw const (*entry).key).read_volatile() == key;
+        let (id, stamp) = ((&raw const (*entry).answer).read_volatile(), (&raw const (*entry).epoch).read_volatile());
+        let still = (&raw const (*entry).key).read_volatile() == key;
+        (answer && still && stamp == epoch()).then_some(id)
+    }
+}
+
+/// Looks an fd up in the current task's table and remembers the answer. A function of its own: seldom run, and long.
+#[inline(never)]
+fn look_up(key: u64, head: u32) -> u64 {
+    let answer = ask(key as u32, head);
+    if answer != NO_SLOT {
+        remember(key, answer);
+    }
+    answer
+}
+
+#[inline(always)]
+fn ask(fd: u32, head: u32) -> u64 {
     let sock = FoundSock(Task::current().sock_of_fd(fd));
     let is_tcp = !sock.0.is_null() && sock.is_tcp();
     if !is_tcp || sock.state() == kernel::TCP_LISTEN {
         if !is_tcp && !sock.0.is_null() {
             counters::count(Counter::OtherSockets);
         }
-        remember(key, 0, NOT_TCP);
-        return Found::NotTcp;
+        return NOT_TCP;
     }
     let address = sock.0 as u64;
-    let known = match of_sock(address) {
-        Some(known) => Some(known),
-        None => {
-            let ports = sock.ports();
-            if heads::is_method_word(head) {
-                serve(ports.local);
-            }
-            if serves(ports.local) {
-                match create(address, ports, 0) {
-                    Some(created) => Some(created),
-                    None => return Found::NoSlot,
-                }
-            } else {
-                None
-            }
-        }
-    };
-    match known {
-        Some((slot, connection)) => {
-            remember(key, connection.id, slot);
-            Found::Connection(slot, connection)
-        }
-        None => {
-            remember(key, 0, OTHER_TCP);
-            Found::OtherTcp
-        }
+    if let Some((_, connection)) = of_sock(address) {
+        return connection.id;
     }
+    let ports = sock.ports();
+    if heads::is_method_word(head) {
+        serve(ports.local);
+    }
+    if !serves(ports.local) {
+        return OTHER_TCP;
+    }
+    create(address, ports, 0).map_or(NO_SLOT, |(_, connection)| connection.id)
 }
 
 #[inline(always)]
-fn remember(key: u64, connection_id: u64, slot: u32) {
-    let cached = CachedFd { connection_id, slot, epoch: epoch() };
-    if FDS.insert(key, cached, 0).is_err() {
-        counters::count(Counter::FdCacheFull);
+fn remember(key: u64, answer: u64) {
+    let Some(entry) = cached(key) else { return };
+    let entry: *mut CachedFd = entry;
+    // SAFETY: as in `cached`.
+    unsafe {
+        let before = (&raw const (*entry).key).read_volatile();
+        if before != 0 && before != key {
+            counters::count(Counter::FdCacheReplaced);
+        }
+        (&raw mut (*entry).key).write_volatile(0);
+        (&raw mut (*entry).answer).write_volatile(answer);
+        (&raw mut (*entry).epoch).write_volatile(epoch());
+        (&raw mut (*entry).key).write_volatile(key);
     }
 }
 
 /// Forgets what an fd was: it is being closed or replaced.
 #[inline(always)]
 pub fn forget_fd(tgid: u32, fd: u32) {
-    let _ = FDS.remove(fd_key(tgid, fd));
+    let key = fd_key(tgid, fd);
+    if let Some(entry) = cached(key)
+        && entry.key == key
+    {
+        entry.key = 0;
+    }
 }
 
 /// Forgets every cached fd: many were closed at once.
@@ -249,6 +291,6 @@ pub fn forget_fd(tgid: u32, fd: u32) {
 pub fn forget_all_fds() {
     if let Some(epoch) = FDS_EPOCH.get_ptr_mut(0) {
         // SAFETY: any new value will do.
-        unsafe { *epoch = kernel::now_ns() as u32 };
+        unsafe { *epoch = kernel::now_ns() };
     }
 }

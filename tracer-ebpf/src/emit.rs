@@ -103,7 +103,7 @@ impl Edge {
             (*edge).call = number as u16;
             (*edge).tid = thread.tid;
             (*edge).tgid = thread.tgid;
-            (*edge).enter_ns = thread.call.enter_ns;
+            (*edge).enter_ns = thread.call.seen_enter_ns();
             (*edge).exit_ns = exit_ns;
             (*edge).result = result;
             (*edge).at_enter.cpu_ns = thread.call.enter_cpu_ns;
@@ -212,7 +212,7 @@ pub fn accepted(connection: &Connection, thread: &Thread, number: u32, now: u64)
         call: number as u16,
         tid: thread.tid,
         tgid: thread.tgid,
-        enter_ns: thread.call.enter_ns,
+        enter_ns: thread.call.seen_enter_ns(),
         ..of_connection(RecordKind::Accept, connection, now)
     });
 }

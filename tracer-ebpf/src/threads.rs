@@ -49,6 +49,9 @@ pub struct Call {
     /// Its number plus one; zero: in none.
     pub number_plus_one: u32,
     pub fd: u32,
+    /// 1: its entry was not seen.
+    pub not_entered: u32,
+    pub reserved: u32,
     pub enter_ns: u64,
     pub enter_cpu_ns: u64,
     pub enter_run_queue_ns: u64,
@@ -58,19 +61,20 @@ pub struct Call {
     pub write: Write,
 }
 
-/// A write in progress on a connection, and what happened to its bytes so far.
+/// What happened to a write's bytes so far: the newest data-ready event of a served connection's peer inside it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Write {
-    /// Slot of the connection plus one; zero: not a write on a connection.
-    pub slot_plus_one: u32,
-    pub sequence: u32,
-    pub connection_id: u64,
-    pub sock: u64,
+    /// 1: the call is a write.
+    pub is_write: u32,
+    /// The server's port of the connection the event is of.
     pub local_port: u16,
+    /// Its client's.
     pub remote_port: u16,
     /// `rcv_nxt` of the peer at `delivered_ns`.
     pub delivered_sequence: u32,
+    pub reserved: u32,
+    /// Zero: no such event.
     pub delivered_ns: u64,
     pub delivered_cpu_ns: u64,
 }
@@ -85,6 +89,14 @@ static FREE_THREADS: Queue<u32> = Queue::with_max_entries(MAX_THREADS, 0);
 /// The slot of the thread on this CPU.
 #[map]
 static RUNNING: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+
+impl Call {
+    /// Zero: the entry was not seen.
+    #[inline(always)]
+    pub fn seen_enter_ns(&self) -> u64 {
+        if self.not_entered == 1 { 0 } else { self.enter_ns }
+    }
+}
 
 impl Thread {
     /// On-CPU nanoseconds up to `now_ns`, for the running thread.
@@ -126,13 +138,29 @@ pub fn in_syscall() -> Option<&'static mut Thread> {
         if thread.tid == task.tid() {
             return Some(thread);
         }
-        thread.left_unseen();
-        *running = 0;
+    } else if !processes::may_contain(task.tgid()) {
+        return None;
     }
-    *running = slot_of(task)?;
-    let thread = at(*running)?;
-    thread.found_running(task, kernel::now_ns());
-    Some(thread)
+    *running = set_right(*running);
+    at(*running)
+}
+
+/// Which slot runs on this CPU, when it is not the one it should be. A function of its own: seldom run.
+#[inline(never)]
+fn set_right(believed: u32) -> u32 {
+    if believed != 0
+        && let Some(thread) = at(believed)
+    {
+        thread.left_unseen();
+    }
+    let task = Task::current();
+    let slot = slot_of(task).unwrap_or(0);
+    if slot != 0
+        && let Some(thread) = at(slot)
+    {
+        thread.found_running(task, kernel::now_ns());
+    }
+    slot
 }
 
 impl Thread {
@@ -273,6 +301,8 @@ impl Thread {
         call: Call {
             number_plus_one: 0,
             fd: 0,
+            not_entered: 0,
+            reserved: 0,
             enter_ns: 0,
             enter_cpu_ns: 0,
             enter_run_queue_ns: 0,
@@ -280,13 +310,11 @@ impl Thread {
             length: 0,
             flags: 0,
             write: Write {
-                slot_plus_one: 0,
-                sequence: 0,
-                connection_id: 0,
-                sock: 0,
+                is_write: 0,
                 local_port: 0,
                 remote_port: 0,
                 delivered_sequence: 0,
+                reserved: 0,
                 delivered_ns: 0,
                 delivered_cpu_ns: 0,
             },

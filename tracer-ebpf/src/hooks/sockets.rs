@@ -7,7 +7,7 @@ use crate::{
     connections::{self, Connection},
     emit,
     kernel::{
-        self, Sock, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, copy_words, now_ns,
+        self, Ports, Sock, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, copy_words, now_ns,
     },
     threads::{self, Thread},
 };
@@ -46,11 +46,10 @@ pub fn data_ready(ctx: &BtfTracePointContext) {
     }
     let ports = sock.ports();
     if let Some(thread) = threads::running()
-        && thread.call.write.slot_plus_one != 0
-        && thread.call.write.local_port == ports.remote
-        && thread.call.write.remote_port == ports.local
+        && thread.call.write.is_write == 1
+        && connections::serves(ports.remote)
     {
-        delivered(thread, sock);
+        delivered(thread, sock, ports);
         return;
     }
     if !connections::serves(ports.local) || sock.state() == TCP_LISTEN {
@@ -66,9 +65,11 @@ pub fn data_ready(ctx: &BtfTracePointContext) {
 }
 
 #[inline(always)]
-fn delivered(thread: &mut Thread, peer: Sock) {
+fn delivered(thread: &mut Thread, peer: Sock, ports: Ports) {
     if let Some((_, received)) = peer.receive_sequences() {
         let now = now_ns();
+        thread.call.write.local_port = ports.remote;
+        thread.call.write.remote_port = ports.local;
         thread.call.write.delivered_ns = now;
         thread.call.write.delivered_cpu_ns = thread.cpu_ns(now);
         thread.call.write.delivered_sequence = received;

@@ -44,6 +44,7 @@ pub fn entered(ctx: &BtfTracePointContext) {
     let regs: *const u8 = ctx.arg(0);
     let now = now_ns();
     thread.call.number_plus_one = number as u32 + 1;
+    thread.call.not_entered = 0;
     thread.call.enter_ns = now;
     thread.call.enter_cpu_ns = thread.cpu_ns(now);
     thread.call.enter_run_queue_ns = thread.clock.run_queue_ns;
@@ -58,7 +59,8 @@ pub fn entered(ctx: &BtfTracePointContext) {
             // splice(fd_in, off_in, fd_out, ...): the socket is the third argument.
             let fd = if number == 275 { registers::THIRD } else { registers::FIRST };
             keep_arguments(thread, regs, fd);
-            begin_write(thread);
+            thread.call.write.is_write = 1;
+            thread.call.write.delivered_ns = 0;
         }
         CallClass::Accept => {}
         CallClass::Close => {
@@ -78,23 +80,6 @@ fn keep_arguments(thread: &mut Thread, regs: *const u8, fd: usize) {
     thread.call.flags = register(regs, registers::FOURTH);
 }
 
-/// Finds the connection before the write, so that delivery inside it is recognised by ports alone.
-#[inline(always)]
-fn begin_write(thread: &mut Thread) {
-    match connections::of_fd(thread.tgid, thread.call.fd, || 0) {
-        Found::Connection(slot, connection) => {
-            thread.call.write.slot_plus_one = slot + 1;
-            thread.call.write.connection_id = connection.id;
-            thread.call.write.sock = connection.sock;
-            thread.call.write.local_port = connection.local_port;
-            thread.call.write.remote_port = connection.remote_port;
-            thread.call.write.delivered_ns = 0;
-        }
-        Found::OtherTcp => counters::count(Counter::OtherTcpCalls),
-        Found::NotTcp | Found::NoSlot => {}
-    }
-}
-
 /// `sys_exit(regs, ret)`
 #[inline(always)]
 pub fn returned(ctx: &BtfTracePointContext) {
@@ -102,8 +87,7 @@ pub fn returned(ctx: &BtfTracePointContext) {
     let result: i64 = ctx.arg(1);
     let now = now_ns();
     let exit_cpu_ns = thread.cpu_ns(now);
-    if thread.call.number_plus_one == 0 {
-        unmatched(thread, ctx.arg(0), result, now, exit_cpu_ns);
+    if thread.call.number_plus_one == 0 && !adopt(thread, ctx.arg(0), result, now, exit_cpu_ns) {
         return;
     }
     let number = thread.call.number_plus_one - 1;
@@ -120,28 +104,24 @@ pub fn returned(ctx: &BtfTracePointContext) {
     thread.clock.syscalls += 1;
 }
 
-/// An exit whose entry was not seen: in flight at attach. A new thread returns once from its parent's clone, which
-/// is no call of its own. The argument registers still hold the arguments, so that a read or accept that waited since
-/// before attach is not lost.
+/// An exit whose entry was not seen: in flight at attach. The argument registers still hold the arguments, so that a
+/// read or accept that waited since before attach is not lost. False: no call of its own, for a new thread returns
+/// once from its parent's clone.
 #[inline(always)]
-fn unmatched(thread: &mut Thread, regs: *const u8, result: i64, now: u64, exit_cpu_ns: u64) {
+fn adopt(thread: &mut Thread, regs: *const u8, result: i64, now: u64, exit_cpu_ns: u64) -> bool {
     let number = register(regs, registers::NUMBER);
     if result == 0 && matches!(number, 56..=58 | 435) {
-        return;
+        return false;
     }
-    counters::syscall(number as u32, 0, 0, result == EAGAIN);
     counters::count(Counter::UnmatchedExit);
-    thread.call.enter_ns = 0;
+    thread.call.number_plus_one = number as u32 + 1;
+    thread.call.enter_ns = now;
     thread.call.enter_cpu_ns = exit_cpu_ns;
     thread.call.enter_run_queue_ns = thread.clock.run_queue_ns;
-    match class_of(number) {
-        CallClass::Read => {
-            keep_arguments(thread, regs, registers::FIRST);
-            end_read(thread, number as u32, result, now, exit_cpu_ns);
-        }
-        CallClass::Accept => end_accept(thread, number as u32, result, now),
-        _ => {}
-    }
+    thread.call.not_entered = 1;
+    thread.call.write.is_write = 0;
+    keep_arguments(thread, regs, registers::FIRST);
+    true
 }
 
 #[inline(always)]
@@ -151,7 +131,7 @@ fn end_read(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns
     }
     let (buffer, bytes, iovecs) = first_buffer(thread, number, result);
     let connection = match connections::of_fd(thread.tgid, thread.call.fd, || method_word(buffer)) {
-        Found::Connection(_, connection) => connection,
+        Found::Connection(connection) => connection,
         Found::OtherTcp => {
             counters::count(Counter::OtherTcpCalls);
             return;
@@ -171,7 +151,7 @@ fn end_read(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns
     edge.arrivals(connection);
     let peeks = matches!(number, 45 | 47) && peek_flag(thread, number);
     let closed = if connection.peer_closed == 1 { edge_flags::PEER_CLOSED } else { 0 };
-    let no_enter = if thread.call.enter_ns == 0 { edge_flags::NO_ENTER } else { 0 };
+    let no_enter = if thread.call.not_entered == 1 { edge_flags::NO_ENTER } else { 0 };
     edge.finish(closed | no_enter | if peeks { edge_flags::PEEK } else { 0 }, iovecs, buffer, bytes);
 }
 
@@ -197,18 +177,23 @@ fn method_word(buffer: u64) -> u32 {
 
 #[inline(always)]
 fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns: u64) {
-    let write = thread.call.write;
-    thread.call.write.slot_plus_one = 0;
-    if write.slot_plus_one == 0 {
+    // A write in flight at attach answers a request from before it.
+    if thread.call.write.is_write == 0 {
         return;
     }
-    let Some(connection) = connections::at(write.slot_plus_one - 1) else { return };
-    if connection.id != write.connection_id {
-        return;
-    }
+    thread.call.write.is_write = 0;
+    let connection = match connections::of_fd(thread.tgid, thread.call.fd, || 0) {
+        Found::Connection(connection) => connection,
+        Found::OtherTcp => {
+            counters::count(Counter::OtherTcpCalls);
+            return;
+        }
+        Found::NotTcp | Found::NoSlot => return,
+    };
+    let delivery = Delivery::of(thread, connection);
     connection.sequence += 1;
-    let (write_sequence, unsent) = sequences_after(connection, &write, result);
-    let whole = write.delivered_ns != 0 && write.delivered_sequence == write_sequence;
+    let (write_sequence, unsent) = sequences_after(connection, &delivery, result);
+    let whole = delivery.ns != 0 && delivery.sequence == write_sequence;
     connection.delivered_sequence = if whole { write_sequence } else { 0 };
     if unsent != 0 && result > 0 {
         connection.drain_sequence = write_sequence;
@@ -222,25 +207,46 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
     edge.delivery(
         write_sequence,
         unsent,
-        if whole { write.delivered_ns } else { 0 },
-        if whole { write.delivered_cpu_ns } else { 0 },
+        if whole { delivery.ns } else { 0 },
+        if whole { delivery.cpu_ns } else { 0 },
     );
     edge.finish(if buffer == 0 { edge_flags::NO_BUFFER } else { 0 }, iovecs, buffer, bytes);
+}
+
+/// The peer's data-ready event inside a write.
+struct Delivery {
+    /// Zero: none, or of another connection.
+    ns: u64,
+    cpu_ns: u64,
+    sequence: u32,
+}
+
+impl Delivery {
+    #[inline(always)]
+    fn of(thread: &Thread, connection: &Connection) -> Self {
+        let write = &thread.call.write;
+        let ours = write.local_port == connection.local_port && write.remote_port == connection.remote_port;
+        Self {
+            ns: if ours { write.delivered_ns } else { 0 },
+            cpu_ns: write.delivered_cpu_ns,
+            sequence: write.delivered_sequence,
+        }
+    }
 }
 
 /// `(write_seq, unsent bytes)` after a write. When everything before it was delivered, and the peer has taken exactly
 /// its bytes since, nothing can be unsent: then the socket is not read.
 #[inline(always)]
-fn sequences_after(connection: &Connection, write: &threads::Write, result: i64) -> (u32, u32) {
+fn sequences_after(connection: &Connection, delivery: &Delivery, result: i64) -> (u32, u32) {
     let expected = connection.delivered_sequence.wrapping_add(result as u32);
     if connection.delivered_sequence != 0
         && result > 0
-        && write.delivered_ns != 0
-        && write.delivered_sequence == expected
+        && delivery.ns != 0
+        && delivery.sequence == expected
     {
         return (expected, 0);
     }
-    let (write_sequence, sent_sequence) = FoundSock(write.sock as *const u8).send_sequences();
+    let (write_sequence, sent_sequence) = FoundSock(connection.sock as *const u8).send_sequences();
     (write_sequence, write_sequence.wrapping_sub(sent_sequence))
 }
 
@@ -250,7 +256,7 @@ fn end_accept(thread: &mut Thread, number: u32, result: i64, now: u64) {
         return;
     }
     connections::forget_fd(thread.tgid, result as u32);
-    if let Found::Connection(_, connection) = connections::of_fd(thread.tgid, result as u32, || 0) {
+    if let Found::Connection(connection) = connections::of_fd(thread.tgid, result as u32, || 0) {
         connection.sequence += 1;
         emit::accepted(connection, thread, number, now);
     }

@@ -279,13 +279,15 @@ fn kernel_btf() -> Result<Btf> {
 fn load_object(options: &Options, lanes: &Lanes, types: &KernelTypes, btf: &Btf) -> Result<Ebpf> {
     let connections = options.max_connections;
     let lane_slots = lanes.slots as u32;
+    let fd_slots = connections.saturating_mul(4).checked_next_power_of_two().unwrap_or(1 << 31);
     EbpfLoader::new()
         .btf(Some(btf))
         .override_global("OFFSETS", &types.offsets()?, true)
         .map_max_entries("CONNECTIONS", connections)
         .map_max_entries("FREE_CONNECTIONS", connections)
         .map_max_entries("SOCKETS", connections)
-        .map_max_entries("FDS", connections.saturating_mul(4))
+        .override_global("FD_SLOTS", &fd_slots, true)
+        .map_max_entries("FDS", fd_slots)
         .override_global("LANE_SLOTS", &lane_slots, true)
         .map_max_entries("LANES", lane_slots * lanes.count as u32)
         .map_max_entries("LANE_ENDS", lanes.count as u32)
