@@ -2,7 +2,7 @@
 
 use tracer_common::records::HEAD_BYTES;
 
-use super::tests::{Thread, Wire, feed, lifecycle};
+use super::tests::{Record, Thread, Wire, feed, lifecycle};
 use super::*;
 use crate::recording::{Grade, Inference, Phase};
 
