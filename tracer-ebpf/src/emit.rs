@@ -2,7 +2,6 @@
 
 use core::{
     arch::asm,
-    intrinsics::{AtomicOrdering, atomic_xadd},
     mem::MaybeUninit,
 };
 
@@ -55,11 +54,22 @@ fn take() -> Option<Taken> {
         counters::count(Counter::RingFull);
         return None;
     }
-    // SAFETY: an aligned word of a map. (`AtomicU64` has no `fetch_add` on this target, the kernel does.)
-    let position = unsafe { atomic_xadd::<_, _, { AtomicOrdering::Relaxed }>(taken, 1u64) };
+    let position = fetch_add_one(taken);
     counters::count(Counter::Records);
     let slot = LANES.get_ptr_mut(cpu * lane_slots + (position as u32 & (lane_slots - 1)))?;
     Some(Taken { slot, stamp: position + 1 })
+}
+
+/// Adds one and returns what was there before, in one instruction. (The target has no `AtomicU64::fetch_add`, and LLVM
+/// 22 turns the intrinsic into an addition that returns nothing.)
+#[inline(always)]
+fn fetch_add_one(word: *mut u64) -> u64 {
+    let before: u64;
+    // SAFETY: an aligned word of a map.
+    unsafe {
+        asm!("{sum} = atomic_fetch_add((u64 *)({word} + 0), {sum})", word = in(reg) word, sum = inout(reg) 1u64 => before);
+    }
+    before
 }
 
 impl Taken {
