@@ -3,7 +3,7 @@
 
 use tracer_common::records::HEAD_BYTES;
 
-use super::tests::{Thread, Wire, feed, lifecycle};
+use super::tests::{Record, Thread, Wire, feed, lifecycle};
 use super::*;
 use crate::recording::{Grade, Phase};
 

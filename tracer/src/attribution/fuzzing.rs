@@ -78,11 +78,11 @@ pub fn attribute_anything(mut data: &[u8]) {
                 *cpu += 100;
                 // Reads that return nothing are not recorded.
                 moved_bytes[usize::from(said.kind == RecordKind::Write)] += edge.result as u64;
-                attribution.take(&Record::Edge(edge), &mut check);
+                attribution.take(&Record::Edge(&edge), &mut check);
             }
             kind => {
                 let record = lifecycle(kind, connection_id, *sequence, enter_ns);
-                attribution.take(&Record::Lifecycle(record), &mut check);
+                attribution.take(&Record::Lifecycle(&record), &mut check);
                 if kind == RecordKind::Destroy {
                     *sequence = 0;
                 }
