@@ -218,7 +218,8 @@ fn remembered(key: u64) -> Option<u64> {
     // SAFETY: as in `cached`; volatile, for another CPU may write it now.
     unsafe {
         let answer = (&raw const (*entry).key).read_volatile() == key;
-        let (id, stamp) = ((&raw const (*entry).answer).read_volatile(), (&raw const (*entry).epoch).read_volatile());
+        let (id, stamp) =
+            ((&raw const (*entry).answer).read_volatile(), (&raw const (*entry).epoch).read_volatile());
         let still = (&raw const (*entry).key).read_volatile() == key;
         (answer && still && stamp == epoch()).then_some(id)
     }

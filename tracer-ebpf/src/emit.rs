@@ -1,9 +1,6 @@
 //! Records into the lane of this CPU: a slot taken, filled in place, stamped when it is whole.
 
-use core::{
-    arch::asm,
-    mem::MaybeUninit,
-};
+use core::{arch::asm, mem::MaybeUninit};
 
 use aya_ebpf::{Global, macros::map, maps::Array};
 use tracer_common::{
@@ -46,9 +43,8 @@ fn take() -> Option<Taken> {
     let ends = LANE_ENDS.get_ptr_mut(cpu)?;
     let lane_slots = LANE_SLOTS.load();
     // SAFETY: `taken` is written by programs on this CPU only, `returned` by the reader only.
-    let (taken, returned) = unsafe {
-        (&raw mut (*ends).taken, (&raw const (*ends).returned).read_volatile())
-    };
+    let (taken, returned) =
+        unsafe { (&raw mut (*ends).taken, (&raw const (*ends).returned).read_volatile()) };
     let in_use = unsafe { taken.read_volatile() }.wrapping_sub(returned);
     if in_use + LANE_RESERVE >= u64::from(lane_slots) {
         counters::count(Counter::RingFull);

@@ -204,15 +204,16 @@ pub fn segment_end(skb: *const u8) -> Option<(u64, u32)> {
     if sock.is_null() {
         return None;
     }
-    let head: *const u8 = load(skb, offset!(skb_head));
+    // Copied, not loaded: the verifier allows no 32-bit arithmetic on what it knows for pointers.
+    let head = peek(skb, offset!(skb_head), 0usize);
+    let data = peek(skb, offset!(skb_data), 0usize);
     let transport: u16 = load(skb, offset!(skb_transport_header));
-    let data: *const u8 = load(skb, offset!(skb_data));
     let len: u32 = load(skb, offset!(skb_len));
-    let tcp = head.wrapping_add(usize::from(transport));
+    let tcp = head.wrapping_add(usize::from(transport)) as *const u8;
     // RFC 9293 section 3.1: sequence number at byte 4, data offset in the high half of byte 12.
     let sequence = u32::from_be(peek(tcp, 4, 0));
     let header_bytes = u32::from(peek(tcp, 12, 0u8) >> 4) * 4;
-    let before_transport = (head as usize).wrapping_add(usize::from(transport)).wrapping_sub(data as usize);
+    let before_transport = (tcp as usize).wrapping_sub(data);
     let payload = len.wrapping_sub(before_transport as u32).wrapping_sub(header_bytes);
     Some((sock as u64, sequence.wrapping_add(payload)))
 }

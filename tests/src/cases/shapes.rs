@@ -14,7 +14,7 @@ use tracer::{
     window::{Settings, Window},
 };
 
-use super::{Case, Checks, messages::KEPT, stage::on_server_cpu};
+use super::{Case, Checks, stage::on_server_cpu};
 use crate::{
     cli::descendants,
     metronome::client::Client,
@@ -42,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("shape-304", |checks| shape(checks, GET, "/304")),
     Case::new("shape-404", |checks| shape(checks, GET, "/nothing-here")),
     Case::new("shape-close", closed),
-    Case::new("shape-pipelined", pipelined).open(KEPT),
+    Case::new("shape-pipelined", pipelined),
 ];
 
 const GET: &str = "GET";
@@ -221,14 +221,17 @@ fn kept_all(request: &Request) -> bool {
     calls as usize <= request.kept_writes().len() || calls == 0
 }
 
+/// Without empty writes: Node makes one after the last byte of a large response, which is over by then.
 fn in_words(writes: &[SocketWrite]) -> String {
-    let words = writes.iter().map(|write| format!("{} {}", write.call, write.result.max(-1)));
+    let moved_or_failed = writes.iter().filter(|write| write.result != 0);
+    let words = moved_or_failed.map(|write| format!("{} {}", write.call, write.result.max(-1)));
     words.collect::<Vec<_>>().join(", ")
 }
 
 fn said_in_words(requests: &[&Request]) -> String {
     let call = |write: &WriteCall| format!("{} {}", syscall_name(write.call.into()), write.result.max(-1));
-    let words = requests.iter().flat_map(|request| request.kept_writes()).map(call);
+    let kept = requests.iter().flat_map(|request| request.kept_writes());
+    let words = kept.filter(|write| write.result != 0).map(call);
     words.collect::<Vec<_>>().join(", ")
 }
 

@@ -239,11 +239,7 @@ impl Delivery {
 #[inline(always)]
 fn sequences_after(connection: &Connection, delivery: &Delivery, result: i64) -> (u32, u32) {
     let expected = connection.delivered_sequence.wrapping_add(result as u32);
-    if connection.delivered_sequence != 0
-        && result > 0
-        && delivery.ns != 0
-        && delivery.sequence == expected
-    {
+    if connection.delivered_sequence != 0 && result > 0 && delivery.ns != 0 && delivery.sequence == expected {
         return (expected, 0);
     }
     let (write_sequence, sent_sequence) = FoundSock(connection.sock as *const u8).send_sequences();

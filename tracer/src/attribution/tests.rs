@@ -141,6 +141,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
 /// A record by itself, as if in its slot.
 #[derive(Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "a handful in each test")]
 pub(super) enum Record {
     Edge(Edge),
     Lifecycle(Lifecycle),

@@ -83,8 +83,8 @@ struct TraceArguments {
     #[arg(long, value_name = "N", default_value_t = tracer_common::settings::DEFAULT_MAX_CONNECTIONS,
           value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     max_connections: u32,
-    /// Memory the kernel writes records to, in MiB, shared out to CPUs (4 each at least; a power of two)
-    #[arg(long, value_name = "MIB", default_value_t = tracer_common::settings::DEFAULT_RING_BYTES >> 20,
+    /// Memory the kernel writes records to, in MiB, shared out to the CPUs (a power of two)
+    #[arg(long, value_name = "MIB", default_value_t = probe::default_ring_bytes() >> 20,
           value_parser = power_of_two)]
     ring_mib: u32,
     /// Detail that costs extra: `drain` dates the moment unsent bytes reach the device

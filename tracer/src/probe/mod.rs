@@ -19,7 +19,8 @@ use tracer_common::{
     counters::{Counter, Holder, SyscallCounter},
     records::Slot,
     settings::{
-        DEFAULT_MAX_CONNECTIONS, DEFAULT_RING_BYTES, MAX_THREADS, PROCESS_FILTER_SLOTS, SYSCALL_SLOTS,
+        DEFAULT_MAX_CONNECTIONS, DEFAULT_RING_BYTES, LANE_RESERVE, MAX_THREADS, PROCESS_FILTER_SLOTS,
+        SYSCALL_SLOTS,
     },
 };
 
@@ -35,7 +36,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("tracer.bpf.o");
 pub struct Options {
     /// Connections followed at once.
     pub max_connections: u32,
-    /// Memory of the records' lanes in bytes, shared out evenly; a lane has 4 MiB at least.
+    /// Memory of the records' lanes in bytes, shared out evenly to the CPUs.
     pub ring_bytes: u32,
     /// Detail asked for.
     pub details: BTreeSet<Detail>,
@@ -45,7 +46,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             max_connections: DEFAULT_MAX_CONNECTIONS,
-            ring_bytes: DEFAULT_RING_BYTES,
+            ring_bytes: default_ring_bytes(),
             details: BTreeSet::new(),
         }
     }
@@ -254,6 +255,14 @@ impl Probes {
     }
 }
 
+/// Memory of all lanes together when none is asked for: 32 MiB, and more where that would leave a CPU less than 4.
+pub fn default_ring_bytes() -> u32 {
+    const LEAST_BYTES: u32 = 4 << 20;
+    // Where the number of CPUs cannot be read, loading says so.
+    let cpus = aya::util::nr_cpus().unwrap_or(1) as u32;
+    DEFAULT_RING_BYTES.max(cpus.next_power_of_two().saturating_mul(LEAST_BYTES))
+}
+
 /// One lane of records for each CPU there may be.
 #[derive(Clone, Copy)]
 struct Lanes {
@@ -264,9 +273,10 @@ struct Lanes {
 
 impl Lanes {
     fn of(bytes: u32) -> Result<Self> {
-        const LEAST_BYTES: usize = 4 << 20;
+        /// Twice what a lane holds back.
+        const LEAST_SLOTS: usize = 2 * LANE_RESERVE as usize;
         let count = aya::util::nr_cpus().map_err(|(path, error)| anyhow!("cannot read {path}: {error}"))?;
-        let slots = (bytes as usize / count).max(LEAST_BYTES) / size_of::<Slot>();
+        let slots = (bytes as usize / count / size_of::<Slot>()).max(LEAST_SLOTS);
         Ok(Self { count, slots: 1 << slots.ilog2() })
     }
 }
