@@ -221,7 +221,7 @@ pub fn segment_end(skb: *const u8) -> Option<(u64, u32)> {
 /// Copies a value word by word. A plain assignment becomes a call that copies byte by byte: nine instructions each.
 #[inline(always)]
 pub fn copy_words<T>(to: *mut T, from: *const T) {
-    const { assert!(size_of::<T>() % 8 == 0 && align_of::<T>() == 8) };
+    const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() == 8) };
     for index in 0..size_of::<T>() / 8 {
         // SAFETY: both are values of `T`, whose size is a multiple of eight; volatile, for the reason above.
         unsafe { to.cast::<u64>().add(index).write_volatile(from.cast::<u64>().add(index).read_volatile()) };
