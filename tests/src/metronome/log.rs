@@ -109,7 +109,8 @@ impl Log {
         Ok(Self(Arc::new(file.with_context(|| format!("cannot write {}", path.display()))?)))
     }
 
-    /// Writes a request's stamps down and forgets them. One write: lines of two requests never mix.
+    /// Writes a request's stamps down and forgets them. One write: lines of two requests never mix. An empty line ends
+    /// them, for a reader may see a write that crosses a page by halves.
     pub fn write(&self, id: u64, stamps: &mut Stamps) -> std::io::Result<()> {
         let mut text = String::new();
         for stamp in stamps.0.drain(..) {
@@ -130,6 +131,7 @@ impl Log {
                 stamp.buffers
             );
         }
+        text.push('\n');
         (&*self.0).write_all(text.as_bytes())
     }
 }
@@ -138,7 +140,8 @@ impl Log {
 pub fn read(path: &Path) -> Result<BTreeMap<u64, Vec<Stamp>>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut requests = BTreeMap::<u64, Vec<Stamp>>::new();
-    for line in text.lines() {
+    let whole = text.rfind("\n\n").map_or("", |end| &text[..end]);
+    for line in whole.lines().filter(|line| !line.is_empty()) {
         let (id, stamp) = parse(line).with_context(|| format!("no line of a log: {line:?}"))?;
         requests.entry(id).or_default().push(stamp);
     }
