@@ -8,8 +8,12 @@ use std::{
     time::Duration,
 };
 
-use tracer::{recording::Request, window::Traced};
-use tracer_tests::truth::{Served, alone};
+use tracer::{
+    load::{Driver, Plan, Route, Stop},
+    recording::Request,
+    window::Traced,
+};
+use tracer_tests::truth::{Served, alone, drive};
 
 /// Everything the server says to these bytes, until it closes or has said it `answers` times.
 fn say(served: &Served, bytes: &[u8], answers: usize) -> String {
@@ -51,6 +55,32 @@ fn pipelined_requests_have_a_record_each() {
     let reads: Vec<_> = requests.iter().map(|request| (request.reads, request.shared_reads)).collect();
     assert_eq!(reads, [(1, 1), (0, 1), (0, 1)]);
     assert!(requests.iter().all(|request| &*request.method == "GET" && &*request.path == "/"));
+}
+
+/// A driver that pipelines: as many requests traced as sent, each within the driver's own times.
+#[test]
+fn a_pipelining_driver_is_traced_in_full() {
+    let _alone = alone();
+    for server in ["builtin", "node-http"] {
+        let served = Served::start(server);
+        let route = Route::get("/");
+        let plan = Plan { connections: 4, pipeline: 4, ..Plan::new(served.address(), vec![route]) };
+        let mut driver = Driver::start(plan).expect("the driver connects");
+        let (load, traced, requests) = drive(served.open(true), &mut driver, Stop::Count(2_000));
+        let ledger = &traced.tally.ledger;
+        println!("{server}: {ledger:?}");
+        assert_eq!(requests.len() as u64, load.totals.requests, "{server}: {ledger:?}");
+        assert_eq!((ledger.unexplained(), ledger.defects), (Some(0), 0), "{server}: {ledger:?}");
+        let writes: u64 = requests.iter().map(|request| u64::from(request.writes)).sum();
+        let called: u64 = traced
+            .syscalls
+            .iter()
+            .filter(|call| matches!(&*call.name, "write" | "writev" | "sendto" | "sendmsg"))
+            .map(|call| call.calls - call.eagain)
+            .sum();
+        // The event loop's own write to its eventfd, say, is no response.
+        assert!(writes <= called, "{server}: {writes} writes of responses, {called} calls");
+    }
 }
 
 /// Noise that the server refuses is no request.

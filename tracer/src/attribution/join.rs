@@ -60,7 +60,9 @@ impl Joiner {
                 side.samples.pop_front();
                 continue;
             }
-            let contained = sample.send_ns <= request.first_byte_ns && request.end_ns <= sample.done_ns;
+            let client = ClientTimes { send_ns: sample.send_ns, done_ns: sample.done_ns };
+            let contained = client.send_ns <= request.first_byte_ns
+                && request.end_by_client_ns(&client) <= client.done_ns;
             if !contained {
                 self.contradictions += 1;
                 self.contradiction_example.get_or_insert_with(|| {
@@ -70,7 +72,6 @@ impl Joiner {
                     )
                 });
             }
-            let client = ClientTimes { send_ns: sample.send_ns, done_ns: sample.done_ns };
             side.samples.pop_front();
             if let Some(mut request) = side.requests.pop_front() {
                 request.client = Some(client);

@@ -174,6 +174,16 @@ pub struct Request {
 }
 
 impl Request {
+    /// The end of the response as far as the client's own clock does not say otherwise, nanoseconds.
+    ///
+    /// Delivery inside the last write leaves a tail of that call. Without one (the client held its socket's lock) the
+    /// call's exit stands for it, and the client may have had the last byte at any time since its writes began.
+    pub fn end_by_client_ns(&self, client: &ClientTimes) -> u64 {
+        let delivery_seen = self.write_tail_ns > 0 || self.phase_ns(Phase::Drain) > 0;
+        let uncertain_ns = if delivery_seen { 0 } else { self.phase_ns(Phase::Write) };
+        client.done_ns.clamp(self.end_ns.saturating_sub(uncertain_ns), self.end_ns)
+    }
+
     /// Wall nanoseconds from first byte readable to the end.
     pub fn wall_ns(&self) -> u64 {
         self.phases_ns.iter().sum()

@@ -159,7 +159,6 @@ fn violation(request: &Request) -> Option<String> {
             client.send_ns - request.first_byte_ns
         ));
     }
-    (client.done_ns < request.end_ns).then(|| {
-        format!("its last byte was delivered {} ns after the client had it", request.end_ns - client.done_ns)
-    })
+    let after_ns = request.end_by_client_ns(&client).saturating_sub(client.done_ns);
+    (after_ns > 0).then(|| format!("its last byte was delivered {after_ns} ns after the client had it"))
 }

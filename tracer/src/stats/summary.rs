@@ -121,7 +121,7 @@ impl Summary {
         }
         if let Some(client) = request.client {
             self.before_arrival.add(client.send_ns, request.first_byte_ns);
-            self.after_delivery.add(request.end_ns, client.done_ns);
+            self.after_delivery.add(request.end_by_client_ns(&client), client.done_ns);
         }
         *self.statuses.entry(request.status).or_default() += 1;
         let route = (Arc::clone(&request.method), Arc::clone(&request.path));

@@ -79,12 +79,28 @@ fn a_request_that_does_not_add_up_is_a_defect_with_an_example() {
     states.states[Phase::App as usize].own_cpu_ns += 1;
     let backwards = Request { end_ns: 999, ..whole.clone() };
     let early = Request { client: Some(ClientTimes { send_ns: 1_001, done_ns: 9_999 }), ..whole.clone() };
-    let late = Request { client: Some(ClientTimes { send_ns: 900, done_ns: 1_009 }), ..whole.clone() };
+    let late = Request {
+        client: Some(ClientTimes { send_ns: 900, done_ns: 1_009 }),
+        write_tail_ns: 1,
+        ..whole.clone()
+    };
     let all = summary(&[whole, gap, states, backwards, early, late]);
     assert_eq!(all.invariants.defects, 5);
     insta::assert_snapshot!(all.invariants.example.as_ref().unwrap(), @"connection 0 request 7: its phases add up to 10 ns, its wall time is 15 ns");
     assert_eq!(all.before_arrival, ClientTerm { count: 2, sum_ns: 100, negative: 1 });
     assert_eq!(all.after_delivery.negative, 1);
+}
+
+#[test]
+fn a_client_may_have_a_response_whose_delivery_was_not_seen_before_its_write_returns() {
+    // Its write phase is 1,006..1,010, and nobody saw when in it the bytes were delivered.
+    let unseen = request("/", [0, 0, 1, 2, 3, 4, 0], &[]);
+    let done_at = |done_ns| Request { client: Some(ClientTimes { send_ns: 900, done_ns }), ..unseen.clone() };
+    let within = summary(&[done_at(1_006), done_at(1_009), done_at(1_011)]);
+    assert_eq!(within.invariants.defects, 0);
+    assert_eq!(within.after_delivery, ClientTerm { count: 3, sum_ns: 1, negative: 0 });
+    let before = summary(&[done_at(1_005)]);
+    assert_eq!((before.invariants.defects, before.after_delivery.negative), (1, 1));
 }
 
 #[test]
