@@ -1,6 +1,6 @@
 //! Where requests and responses begin and end.
 
-use std::{net::Shutdown, time::Duration};
+use std::net::Shutdown;
 
 use anyhow::Result;
 
@@ -62,8 +62,7 @@ fn in_pieces(checks: &mut Checks, request_of: impl Fn(u64) -> (Vec<u8>, usize), 
     for id in 0..requests {
         let (bytes, cut) = request_of(id);
         client.send(&bytes[..cut])?;
-        // The server takes the first piece meanwhile.
-        std::thread::sleep(Duration::from_millis(3));
+        client.until_taken()?;
         client.send(&bytes[cut..])?;
         client.response(true)?;
     }

@@ -4,7 +4,7 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::net::sockopt::set_socket_linger;
@@ -53,6 +53,24 @@ impl Client {
     /// Its port, by which `tracer` names the connection.
     pub fn port(&self) -> io::Result<u16> {
         Ok(self.stream.local_addr()?.port())
+    }
+
+    /// Waits until the server has read all that was sent: its receive queue, by the kernel's own table, is empty.
+    pub fn until_taken(&self) -> io::Result<()> {
+        let (server, client) = (self.stream.peer_addr()?, self.stream.local_addr()?);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let sockets = procfs::net::tcp().map_err(io::Error::other)?;
+            let mut theirs =
+                sockets.iter().filter(|s| s.local_address == server && s.remote_address == client);
+            if theirs.any(|socket| socket.rx_queue == 0) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the server does not read what was sent"));
+            }
+            thread::yield_now();
+        }
     }
 
     /// Sends bytes in one call; the times before and after it.
