@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracer::{
     check::{Checker, Promise},
     load::{Driver, LoadResult, Stop},
+    probe::default_ring_bytes,
     recording::{Phase, Request, Run, ThreadStates, syscall_name},
     window::Traced,
 };
@@ -148,6 +149,8 @@ fn assert_complete(load: &LoadResult, traced: &Traced, requests: &[Request]) {
     assert_eq!(ledger.unexplained(), Some(0), "{ledger:?}");
     assert_eq!(ledger.defects, 0, "{ledger:?}");
     assert_eq!((ledger.lost_ring_full, ledger.lost_connections_full), (0, 0), "{ledger:?}");
+    // The memory told of holds the records' lanes, which are most of it.
+    assert!(traced.map_bytes > u64::from(default_ring_bytes()), "maps: {} bytes", traced.map_bytes);
 }
 
 /// Every request closes: phases add up to its wall time, states to each phase, and with the client's two terms they

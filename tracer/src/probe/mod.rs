@@ -68,6 +68,8 @@ pub struct Probes {
     bpf: Ebpf,
     hooks: Vec<&'static Hook>,
     lanes: Lanes,
+    /// Of all maps: some are taken out later.
+    map_bytes: u64,
     links: Vec<(&'static str, BtfTracePointLinkId)>,
     #[cfg(feature = "bpf-log")]
     log: aya_log::EbpfLogger<log::Stderr>,
@@ -87,12 +89,14 @@ impl Probes {
                 .load(hook.name, &btf)
                 .map_err(|error| not_loaded(program_error(hook.name, &error)))?;
         }
+        let map_bytes = bpf.maps().filter_map(|(_, map)| map_memory_bytes(map)).sum();
         let mut probes = Self {
             #[cfg(feature = "bpf-log")]
             log: log::of(&mut bpf)?,
             bpf,
             hooks,
             lanes,
+            map_bytes,
             links: Vec::new(),
         };
         probes.fill_free_slots("FREE_CONNECTIONS", connections)?;
@@ -234,7 +238,7 @@ impl Probes {
 
     /// Bytes of kernel memory the maps take, as the kernel counts them (`memlock` in the map's fdinfo).
     pub fn map_bytes(&self) -> u64 {
-        self.bpf.maps().filter_map(|(_, map)| map_memory_bytes(map)).sum()
+        self.map_bytes
     }
 
     fn fill_free_slots(&mut self, name: &str, slots: u32) -> Result<()> {
