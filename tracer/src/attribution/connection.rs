@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 
 use tracer_common::{
     heads,
-    records::{Arrival, Edge, Lifecycle, edge_flags},
+    records::{Edge, Lifecycle, edge_flags},
 };
 
 use super::{
+    arrivals::{Arrivals, Taken},
     call::{Call, Share},
     exchange::{Acceptance, Beginning, Exchange},
     framing::{Bytes, Lost, Requests, Responses, Step},
@@ -29,8 +30,7 @@ pub struct Connection {
     pub remote_port: u16,
     /// Record number expected next.
     next_sequence: u32,
-    /// Stream position of the next byte to be read, once known.
-    position: Option<u32>,
+    arrivals: Arrivals,
     acceptance: Option<Acceptance>,
     /// Requests begun.
     begun: u32,
@@ -70,28 +70,6 @@ pub struct Around<'a> {
     pub ledger: &'a mut Ledger,
 }
 
-/// What is known of when a read's bytes came.
-struct Taken {
-    /// Of the first one; zero when not seen.
-    arrival: Arrival,
-    /// Position of the first one.
-    position: u32,
-    /// When the last one came, if it came by then.
-    last_ns: u64,
-}
-
-impl Taken {
-    /// When the byte so far into the read came, and why that is not sure.
-    fn first_byte(&self, at: u64) -> (u64, Option<Inference>) {
-        let began_there = at == 0 && self.position == self.arrival.sequence;
-        if self.arrival.ns == 0 || began_there || self.last_ns == self.arrival.ns {
-            (self.arrival.ns, None)
-        } else {
-            (self.last_ns.max(self.arrival.ns), Some(Inference::ArrivalShared))
-        }
-    }
-}
-
 impl Connection {
     /// A connection whose first record is still to come.
     pub fn new(local_port: u16, remote_port: u16) -> Self {
@@ -99,7 +77,7 @@ impl Connection {
             local_port,
             remote_port,
             next_sequence: 1,
-            position: None,
+            arrivals: Arrivals::default(),
             acceptance: None,
             begun: 0,
             protocol: Protocol::Http1,
@@ -135,7 +113,7 @@ impl Connection {
         if edge.flags & edge_flags::PEEK != 0 || edge.result <= 0 {
             return;
         }
-        let taken = self.take_bytes(edge);
+        let taken = self.arrivals.take(edge);
         match self.protocol {
             Protocol::Foreign => {}
             Protocol::Opaque { .. } => self.read_opaque(edge, &taken, around),
@@ -240,7 +218,7 @@ impl Connection {
         if sequence == expected {
             return;
         }
-        self.position = None;
+        self.arrivals.lose();
         self.requests.lose();
         self.responses.lose();
         self.hidden_in = None;
@@ -583,38 +561,6 @@ impl Connection {
             ledger.opaque_connections += 1;
         }
         self.write_on(edge, ledger);
-    }
-}
-
-/// Arrivals.
-impl Connection {
-    /// When the bytes of this read arrived. Moves the stream position on.
-    ///
-    /// An arrival on an empty queue before the call was entered says where reading stands, whatever was counted so
-    /// far; one inside the call may already be of bytes that came after this read took its own.
-    fn take_bytes(&mut self, edge: &Edge) -> Taken {
-        let newest = &edge.arrival;
-        let begins_here_or_before = |arrival: &Arrival, position: u32| {
-            arrival.ns != 0 && position.wrapping_sub(arrival.sequence) as i32 >= 0
-        };
-        let counted =
-            self.position.unwrap_or(if newest.ns <= edge.enter_ns || edge.previous_arrival.ns == 0 {
-                newest.sequence
-            } else {
-                edge.previous_arrival.sequence
-            });
-        let is_behind =
-            newest.ns != 0 && newest.ns < edge.enter_ns && !begins_here_or_before(newest, counted);
-        let position = if is_behind { newest.sequence } else { counted };
-        self.position = Some(position.wrapping_add(edge.result as u32));
-        let arrival = if begins_here_or_before(newest, position) && newest.ns <= edge.exit_ns {
-            *newest
-        } else if begins_here_or_before(&edge.previous_arrival, position) {
-            edge.previous_arrival
-        } else {
-            Arrival::default()
-        };
-        Taken { arrival, position, last_ns: edge.last_ready_ns.min(edge.exit_ns) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! From records to requests: online, in bounded memory, without kernel or clock.
 
+mod arrivals;
 mod call;
 #[cfg(test)]
 mod closure_tests;
