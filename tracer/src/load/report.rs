@@ -9,14 +9,12 @@ use super::errors::ErrorClass;
 use super::plan::{Abort, Plan};
 use super::result::LoadResult;
 use super::server::ServerUse;
-use crate::report::LimitedBy;
+use crate::report::{BUSY, LimitedBy};
 
 /// Samples that must lie beyond a percentile for it to be told.
 const SAMPLES_BEYOND: f64 = 10.0;
 /// Fewer requests than this have no rate.
 const RATE_REQUESTS: u64 = 10;
-/// A core this busy is the limit.
-const BUSY: f64 = 0.95;
 /// A constant rate is reached from this share on.
 const REACHED: f64 = 0.99;
 
@@ -306,7 +304,7 @@ impl Stamps {
         let in_flight = f64::from(result.totals.connections) * plan.pipeline as f64;
         let is_closed = plan.rate.is_none() && plan.abort.is_none();
         Self {
-            limited_by: limited_by(server_busy, client_busy + client_waited),
+            limited_by: LimitedBy::of(server_busy, Some(client_busy + client_waited)),
             client_busy,
             client_waited,
             client_cpu_per_request_ns: per_request(result.totals.client_cpu_ns),
@@ -324,16 +322,6 @@ impl Stamps {
             bytes_in: result.bytes_in,
             answered_early: result.answered_early,
         }
-    }
-}
-
-/// The server comes first: when both are busy, the driver still kept it so.
-fn limited_by(server_busy: Option<f64>, client_taken: f64) -> LimitedBy {
-    match server_busy {
-        Some(busy) if busy >= BUSY => LimitedBy::Server,
-        _ if client_taken >= BUSY => LimitedBy::Client,
-        Some(_) => LimitedBy::Neither,
-        None => LimitedBy::Unknown,
     }
 }
 
@@ -431,14 +419,5 @@ mod tests {
         assert!(latency(20).p50_ns.is_some() && latency(100).p90_ns.is_some());
         assert!(latency(1_000).p99_ns.is_some() && latency(10_000).p999_ns.is_some());
         assert_eq!((latency(0).min_ns, latency(0).max_ns), (0, 0));
-    }
-
-    #[test]
-    fn the_server_is_the_limit_before_the_client() {
-        assert_eq!(limited_by(Some(0.99), 0.99), LimitedBy::Server);
-        assert_eq!(limited_by(Some(0.5), 0.99), LimitedBy::Client);
-        assert_eq!(limited_by(None, 0.99), LimitedBy::Client);
-        assert_eq!(limited_by(Some(0.5), 0.5), LimitedBy::Neither);
-        assert_eq!(limited_by(None, 0.5), LimitedBy::Unknown);
     }
 }

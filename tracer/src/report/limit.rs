@@ -7,7 +7,7 @@ use crate::stats::{Spread, rounds};
 
 /// A core this busy is the limit. For a server, waiting for its core counts too: it had work all the time, and what
 /// others took of the core is no idleness of its own.
-const BUSY: f64 = 0.95;
+pub const BUSY: f64 = 0.95;
 
 /// Who was the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,29 @@ pub enum LimitedBy {
     Neither,
     /// Not to be told.
     Unknown,
+}
+
+impl LimitedBy {
+    /// By the shares of time in which either side's CPUs were busy, or had work and waited for them; `None`: not known.
+    /// The server comes first: when both are busy, the driver still kept it so.
+    pub fn of(server: Option<f64>, client: Option<f64>) -> Self {
+        match (server, client) {
+            (Some(server), _) if server >= BUSY => Self::Server,
+            (_, Some(client)) if client >= BUSY => Self::Client,
+            (Some(_), Some(_)) => Self::Neither,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// In one word, for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::Neither => "neither",
+            Self::Unknown => "?",
+        }
+    }
 }
 
 /// Who was the limit, and by which figures.
@@ -54,13 +77,8 @@ impl Limit {
         let client_busy = busy(|w| w.load.client_cpu_ns, run.client_cpus.len());
         let shared = run.server_cpus.iter().any(|cpu| run.client_cpus.contains(cpu));
         let server_had_work = server_busy.map(|busy| busy + server_waited.unwrap_or_default());
-        let by = match (server_had_work, client_busy) {
-            _ if shared => LimitedBy::Unknown,
-            (Some(server), _) if server >= BUSY => LimitedBy::Server,
-            (Some(_), Some(client)) if client >= BUSY => LimitedBy::Client,
-            (Some(_), Some(_)) => LimitedBy::Neither,
-            _ => LimitedBy::Unknown,
-        };
+        let by =
+            if shared || !pinned { LimitedBy::Unknown } else { LimitedBy::of(server_had_work, client_busy) };
         let errors = windows.iter().filter_map(|window| littles_law_error(window.load));
         let littles_law_error = Spread::of(errors).map(|spread| spread.median);
         let reconnects =
@@ -118,6 +136,15 @@ mod tests {
             ..Run::default()
         };
         Limit::of(&run).by
+    }
+
+    #[test]
+    fn the_server_is_the_limit_before_the_client() {
+        assert_eq!(LimitedBy::of(Some(0.99), Some(0.99)), LimitedBy::Server);
+        assert_eq!(LimitedBy::of(Some(0.5), Some(0.99)), LimitedBy::Client);
+        assert_eq!(LimitedBy::of(None, Some(0.99)), LimitedBy::Client);
+        assert_eq!(LimitedBy::of(Some(0.5), Some(0.5)), LimitedBy::Neither);
+        assert_eq!(LimitedBy::of(None, Some(0.5)), LimitedBy::Unknown);
     }
 
     #[test]

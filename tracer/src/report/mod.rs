@@ -12,7 +12,7 @@ mod text;
 
 pub use build::row;
 pub use json::json;
-pub use limit::{Limit, LimitedBy};
+pub use limit::{BUSY, Limit, LimitedBy};
 pub use model::*;
 pub use text::text;
 

@@ -3,7 +3,7 @@
 mod parts;
 
 use super::{Findings, Rank, Row, ranks};
-use crate::report::{CpuByPhase, LimitedBy, Page, counted, decimals, percent, thousands, us};
+use crate::report::{CpuByPhase, Page, counted, decimals, percent, thousands, us};
 
 const ROW_HEADER: [&str; 11] = [
     "server", "rank", "req/s", "CPU us", "min..max", "p50 ms", "p99 ms", "calls", "writes", "ratio", "limit",
@@ -154,12 +154,6 @@ fn failure(row: &Row) -> String {
 fn compared_row(row: &Row, rank: &Rank) -> Vec<String> {
     let dash = || "-".to_owned();
     let latency = |ns: Option<u64>| ns.map_or_else(dash, |ns| decimals(ns as f64 / 1e6, 2));
-    let limit = match row.limit {
-        LimitedBy::Server => "server",
-        LimitedBy::Client => "client",
-        LimitedBy::Neither => "neither",
-        LimitedBy::Unknown => "?",
-    };
     vec![
         row.server.clone(),
         match rank {
@@ -174,7 +168,7 @@ fn compared_row(row: &Row, rank: &Rank) -> Vec<String> {
         row.syscalls_per_request.map_or_else(dash, |calls| decimals(calls, 2)),
         decimals(row.writes_per_response, 2),
         row.tracing_ratio.map_or_else(dash, |ratio| decimals(ratio, 2)),
-        limit.to_owned(),
+        row.limit.word().to_owned(),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Several servers side by side.
 
-use crate::report::{LimitedBy, Page, Row, decimals, percent, thousands, us};
+use crate::report::{Page, Row, decimals, percent, thousands, us};
 
 const HEADER: [&str; 11] =
     ["server", "rank", "req/s", "CPU us", "p50 us", "p99 us", "calls", "writes", "in one", "ratio", "limit"];
@@ -30,12 +30,6 @@ fn compared(row: &Row, rank: usize) -> Vec<String> {
     let dash = || "-".to_owned();
     let latency = |ns: Option<u64>| ns.map_or_else(dash, |ns| us(ns as f64));
     let client = row.client.map(|client| client.percentiles);
-    let limit = match row.limit.by {
-        LimitedBy::Server => "server",
-        LimitedBy::Client => "client",
-        LimitedBy::Neither => "neither",
-        LimitedBy::Unknown => "?",
-    };
     vec![
         row.server.clone(),
         if row.ranked() { rank.to_string() } else { dash() },
@@ -47,6 +41,6 @@ fn compared(row: &Row, rank: usize) -> Vec<String> {
         decimals(row.writes.mean, 2),
         percent(row.writes.one_write.share),
         row.tracing_ratio.map_or_else(dash, |ratio| decimals(ratio, 2)),
-        limit.to_owned(),
+        row.limit.by.word().to_owned(),
     ]
 }
