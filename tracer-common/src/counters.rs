@@ -57,10 +57,12 @@ pub enum Counter {
     /// A target thread was found on a CPU though no switch to it was seen (some kernels do not trace every task):
     /// its clocks were set right from the kernel's own run_delay.
     SwitchesNotSeen = 18,
+    /// The part of [`Counter::RunQueueNs`] that was waited between a wake-up and the switch it led to.
+    RunQueueAfterWakeupNs = 19,
 }
 
 /// Number of [`Counter`]s.
-pub const COUNTERS: u32 = 19;
+pub const COUNTERS: u32 = 20;
 
 impl Counter {
     /// Its name in reports.
@@ -85,6 +87,7 @@ impl Counter {
             Self::OtherSockets => "other_sockets",
             Self::RequestsWithoutSlot => "requests_without_slot",
             Self::SwitchesNotSeen => "switches_not_seen",
+            Self::RunQueueAfterWakeupNs => "run_queue_after_wakeup_ns",
         }
     }
 
@@ -109,6 +112,7 @@ impl Counter {
         Self::OtherSockets,
         Self::RequestsWithoutSlot,
         Self::SwitchesNotSeen,
+        Self::RunQueueAfterWakeupNs,
     ];
 }
 

@@ -240,6 +240,8 @@ fn conservation(begin: &Edge, end: &Edge, charged_cpu_ns: u64) -> Conservation {
         traced_cpu_ns: counted(Counter::CpuNs),
         schedstat_cpu_ns: cpu.cpu_ns,
         traced_run_queue_ns: counted(Counter::RunQueueNs),
+        run_queue_after_wakeup_ns: counted(Counter::RunQueueAfterWakeupNs),
+        switches: counted(Counter::SwitchesBlocked) + counted(Counter::SwitchesPreempted),
         schedstat_run_delay_ns: cpu.run_delay_ns,
         charged_cpu_ns,
         stolen_ns: end.stolen_ns.saturating_sub(begin.stolen_ns),

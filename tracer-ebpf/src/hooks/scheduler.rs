@@ -6,6 +6,7 @@ use tracer_common::counters::{Counter, Holder};
 use crate::{
     counters,
     kernel::{Task, now_ns},
+    processes,
     threads::{self, Thread},
 };
 
@@ -22,14 +23,19 @@ pub fn switched(ctx: &BtfTracePointContext) {
     let previous = Task(ctx.arg(1));
     let next = Task(ctx.arg(2));
     let Some(running) = threads::running_slot() else { return };
-    let slot = leaving_slot(*running, previous);
+    if *running == 0 && !processes::may_contain(previous.tgid()) && !processes::may_contain(next.tgid()) {
+        return;
+    }
+    // Before all look-ups: the kernel read its own clock before it chose `next`.
+    let now_ns = now_ns();
+    let slot = leaving_slot(*running, previous, now_ns);
     if slot != 0 {
         let preempted: u64 = ctx.arg(0);
         let state: u32 = ctx.arg(3);
         if let Some(thread) = threads::at(slot) {
             thread.run_delay_ns = previous.run_delay_ns();
             thread.exec_ns = previous.exec_ns();
-            leave_cpu(thread, preempted & 1 == 1 || state == 0);
+            leave_cpu(thread, now_ns, preempted & 1 == 1 || state == 0);
             if state & TASK_DEAD != 0 {
                 threads::forget(thread.tid, slot);
             }
@@ -42,13 +48,13 @@ pub fn switched(ctx: &BtfTracePointContext) {
     if arriving != 0
         && let Some(thread) = threads::at(arriving)
     {
-        take_cpu(thread, next, previous);
+        take_cpu(thread, now_ns, next, previous);
     }
 }
 
 /// The slot of the task that leaves: the one known to run, unless switches between were not seen.
 #[inline(always)]
-fn leaving_slot(known: u32, previous: Task) -> u32 {
+fn leaving_slot(known: u32, previous: Task, now_ns: u64) -> u32 {
     if known != 0
         && let Some(thread) = threads::at(known)
     {
@@ -59,26 +65,25 @@ fn leaving_slot(known: u32, previous: Task) -> u32 {
     }
     let Some(slot) = threads::slot_of(previous) else { return 0 };
     if let Some(thread) = threads::at(slot) {
-        thread.found_running(previous, now_ns());
+        thread.found_running(previous, now_ns);
     }
     slot
 }
 
 #[inline(always)]
-fn leave_cpu(thread: &mut Thread, still_runnable: bool) {
-    let now = now_ns();
+fn leave_cpu(thread: &mut Thread, now_ns: u64, still_runnable: bool) {
     if thread.running_since_ns != 0 {
-        let ran_ns = now - thread.running_since_ns;
+        let ran_ns = now_ns - thread.running_since_ns;
         thread.clock.cpu_ns += ran_ns;
         counters::add(Counter::CpuNs, ran_ns);
     }
     thread.running_since_ns = 0;
     if still_runnable {
-        thread.runnable_since_ns = now;
+        thread.runnable_since_ns = now_ns;
         counters::count(Counter::SwitchesPreempted);
     } else {
         thread.runnable_since_ns = 0;
-        thread.sleep.blocked_at_ns = now;
+        thread.sleep.blocked_at_ns = now_ns;
         thread.sleep.waking_ns = 0;
         thread.sleep.runnable_ns = 0;
         thread.sleep.running_ns = 0;
@@ -90,23 +95,25 @@ fn leave_cpu(thread: &mut Thread, still_runnable: bool) {
 }
 
 #[inline(always)]
-fn take_cpu(thread: &mut Thread, next: Task, previous: Task) {
+fn take_cpu(thread: &mut Thread, now_ns: u64, next: Task, previous: Task) {
     thread.make_up(next);
-    let now = now_ns();
-    thread.running_since_ns = now;
+    thread.running_since_ns = now_ns;
     if thread.runnable_since_ns != 0 {
-        let waited_ns = now - thread.runnable_since_ns;
+        let waited_ns = now_ns - thread.runnable_since_ns;
         thread.clock.run_queue_ns += waited_ns;
         // The kernel adds this wait to its own account just after this hook.
         thread.run_delay_ns += waited_ns;
         thread.runnable_since_ns = 0;
         counters::add(Counter::RunQueueNs, waited_ns);
+        if thread.sleep.running_ns == 0 {
+            counters::add(Counter::RunQueueAfterWakeupNs, waited_ns);
+        }
         held_by(previous, waited_ns);
     } else if thread.sleep.blocked_at_ns != 0 && thread.sleep.running_ns == 0 {
         counters::count(Counter::WakeupNotSeen);
     }
     if thread.sleep.running_ns == 0 {
-        thread.sleep.running_ns = now;
+        thread.sleep.running_ns = now_ns;
     }
 }
 

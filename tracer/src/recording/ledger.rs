@@ -98,6 +98,12 @@ pub struct Conservation {
     pub schedstat_cpu_ns: u64,
     /// Run-queue nanoseconds by our hooks.
     pub traced_run_queue_ns: u64,
+    /// The part of it that was waited between a wake-up and the switch it led to.
+    #[serde(default)]
+    pub run_queue_after_wakeup_ns: u64,
+    /// Times a thread of the target left a CPU.
+    #[serde(default)]
+    pub switches: u64,
     /// run_delay by /proc/PID/task/*/schedstat.
     pub schedstat_run_delay_ns: u64,
     /// On-CPU nanoseconds charged to requests.
@@ -117,6 +123,8 @@ impl Conservation {
         self.traced_cpu_ns += other.traced_cpu_ns;
         self.schedstat_cpu_ns += other.schedstat_cpu_ns;
         self.traced_run_queue_ns += other.traced_run_queue_ns;
+        self.run_queue_after_wakeup_ns += other.run_queue_after_wakeup_ns;
+        self.switches += other.switches;
         self.schedstat_run_delay_ns += other.schedstat_run_delay_ns;
         self.charged_cpu_ns += other.charged_cpu_ns;
         self.stolen_ns += other.stolen_ns;

@@ -142,6 +142,8 @@ pub(crate) fn run() -> Run {
             traced_cpu_ns: 33_500_000,
             schedstat_cpu_ns: 33_550_000,
             traced_run_queue_ns: 2_000_000,
+            run_queue_after_wakeup_ns: 500_000,
+            switches: 10,
             schedstat_run_delay_ns: 2_010_000,
             charged_cpu_ns: REQUESTS * 15_100,
             stolen_ns: 0,

@@ -168,7 +168,7 @@ fn stolen_time_explains_as_much_as_was_stolen() {
 }
 
 #[test]
-fn a_clock_the_kernel_skips_moves_cpu_to_run_delay_and_never_back() {
+fn a_clock_the_kernel_skips_moves_time_between_its_accounts_and_keeps_their_sum() {
     let accounts = |traced_cpu_ns, traced_run_queue_ns| Conservation {
         traced_cpu_ns,
         schedstat_cpu_ns: 372_500_000,
@@ -179,6 +179,16 @@ fn a_clock_the_kernel_skips_moves_cpu_to_run_delay_and_never_back() {
     assert_eq!(accounts_disagree(&accounts(379_200_000, 458_400_000)), (false, false));
     assert_eq!(accounts_disagree(&accounts(342_500_000, 494_700_000)), (true, true));
     assert_eq!(accounts_disagree(&accounts(379_200_000, 464_700_000)), (true, false));
+    // As much as was waited after wake-ups may have become CPU time.
+    let woken = Conservation { run_queue_after_wakeup_ns: 30_000_000, ..accounts(342_500_000, 494_700_000) };
+    assert_eq!(accounts_disagree(&woken), (false, false));
+    let woken = Conservation { run_queue_after_wakeup_ns: 29_000_000, ..woken };
+    assert_eq!(accounts_disagree(&woken), (true, true));
+    // On the way through the scheduler two microseconds a switch are nobody's for the kernel.
+    let switched = Conservation { switches: 5_000, ..accounts(386_500_000, 464_700_000) };
+    assert_eq!(accounts_disagree(&switched), (false, false));
+    let switched = Conservation { switches: 2_000, ..switched };
+    assert_eq!(accounts_disagree(&switched), (true, false));
     // Of a process that exited, the kernel has no account any more.
     let exited = Conservation { exited_processes: 1, ..accounts(379_200_000, 464_700_000) };
     assert_eq!(accounts_disagree(&exited), (false, false));
