@@ -1,6 +1,8 @@
 //! What the first bytes of a read or write say: method, path, status.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
+
+use ahash::HashMap;
 
 /// Distinct paths interned; a path beyond that gets a string of its own.
 const PATHS_INTERNED: usize = 4_096;
@@ -30,7 +32,7 @@ pub struct HeadReader {
 impl HeadReader {
     /// `keeps_query`: keep what follows the question mark.
     pub fn new(keeps_query: bool) -> Self {
-        Self { strings: HashMap::new(), keeps_query }
+        Self { strings: HashMap::default(), keeps_query }
     }
 
     /// Method and path of a request that begins with `head`.

@@ -1,6 +1,8 @@
 //! Joins each traced request with the driver's own times of it: by the client's port, in order.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use ahash::HashMap;
 
 use crate::{
     load::Sample,

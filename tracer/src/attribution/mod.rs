@@ -17,7 +17,7 @@ pub mod join;
 mod tests;
 mod thread;
 
-use std::collections::HashMap;
+use ahash::HashMap;
 
 use tracer_common::records::{Edge, Lifecycle, RecordKind};
 
@@ -76,7 +76,7 @@ impl Attribution {
     /// `keeps_query`: keep query strings in paths.
     pub fn new(keeps_query: bool) -> Self {
         Self {
-            connections: HashMap::new(),
+            connections: HashMap::default(),
             threads: Threads::default(),
             heads: HeadReader::new(keeps_query),
             dates_drain: false,

@@ -1,6 +1,8 @@
 //! Threads of the target as their records show them: clocks at past moments, and stretches of CPU between records.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use ahash::HashMap;
 
 use tracer_common::records::Edge;
 

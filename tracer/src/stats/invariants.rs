@@ -137,8 +137,8 @@ pub(crate) fn accounts_disagree(accounts: &Conservation) -> (bool, bool) {
     let theirs_ns = accounts.schedstat_cpu_ns + accounts.schedstat_run_delay_ns;
     let in_switches_ns = ours_ns.saturating_sub(theirs_ns).min(accounts.switches * SWITCH_PATH_NS);
     let not_run_delay_ns = accounts.traced_run_queue_ns.saturating_sub(accounts.schedstat_run_delay_ns);
-    let skipped_clock = !apart(ours_ns - in_switches_ns, theirs_ns)
-        && not_run_delay_ns <= accounts.run_queue_after_wakeup_ns;
+    let skipped_clock =
+        !apart(ours_ns - in_switches_ns, theirs_ns) && not_run_delay_ns <= accounts.run_queue_after_wakeup_ns;
     (cpu && !skipped_clock, run_queue && !skipped_clock)
 }
 
