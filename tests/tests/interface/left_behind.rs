@@ -124,6 +124,20 @@ fn a_server_that_exits_ends_bench_and_check() {
 }
 
 #[test]
+fn a_server_that_does_not_start_leaves_the_results_of_those_before_it() {
+    let _alone = begin();
+    let folder = folder();
+    let file = scenario(folder.path(), "", &builtin());
+    let broken = "\n[[server]]\nname = \"two\"\ncommand = [\"false\"]\n";
+    let both = fs::read_to_string(&file).unwrap() + broken;
+    fs::write(&file, both).unwrap();
+    let said = run(["bench", text(&file), "--requests", "500", "--rounds", "1"]);
+    assert_eq!(said.code, 2, "{said:#?}");
+    assert!(said.unwrapped().starts_with("one hello: "), "{said:#?}");
+    assert!(said.stderr.contains("two hello"), "{said:#?}");
+}
+
+#[test]
 fn servers_and_recordings_belong_to_who_called_sudo() {
     let _alone = begin();
     let folder = folder();

@@ -101,10 +101,12 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
     let options = bench::Options { tracing: arguments.trace.tracing(), output: None, checker: None };
     let progress = Progress::new();
     let mut outcomes = Vec::new();
-    for scenario in &scenarios {
-        outcomes.extend(bench::bench(scenario, &options, &progress)?);
-    }
+    let ran =
+        scenarios.iter().try_for_each(|scenario| bench::bench(scenario, &options, &progress, &mut outcomes));
     drop(progress);
+    if outcomes.is_empty() && ran.is_err() {
+        return ran.map(|()| Status::Held);
+    }
     let status =
         outcomes.iter().map(|outcome| status_of(&outcome.run, &outcome.row)).fold(Status::Held, worst);
     let exits: Vec<_> = outcomes.iter().filter_map(|outcome| told_of_exit(&outcome.run)).collect();
@@ -116,6 +118,8 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
     for exit in exits {
         eprintln!("tracer: {exit}");
     }
+    // The servers before the one that could not be measured have their rows all the same.
+    ran?;
     Ok(status)
 }
 

@@ -241,15 +241,13 @@ impl Arguments {
         let make = || asked.checker();
         let options = bench::Options { tracing: self.trace.tracing(), output: None, checker: Some(&make) };
         let progress = Progress::new();
-        let mut checked = Vec::new();
+        let mut outcomes = Vec::new();
         for scenario in &scenarios {
-            for outcome in bench::bench(scenario, &options, &progress)? {
-                if let Some(exit) = told_of_exit(&outcome.run) {
-                    bail!(exit);
-                }
-                checked.extend(outcome.checker.map(|checker| (checker, outcome.run)));
-            }
+            bench::bench(scenario, &options, &progress, &mut outcomes)?;
         }
-        Ok(checked)
+        if let Some(exit) = outcomes.iter().find_map(|outcome| told_of_exit(&outcome.run)) {
+            bail!(exit);
+        }
+        Ok(outcomes.into_iter().filter_map(|outcome| Some((outcome.checker?, outcome.run))).collect())
     }
 }

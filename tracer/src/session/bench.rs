@@ -49,8 +49,13 @@ pub struct Outcome {
     pub checker: Option<Checker>,
 }
 
-/// Runs every server of the scenario under every workload.
-pub fn bench(scenario: &Scenario, options: &Options, progress: &Progress) -> Result<Vec<Outcome>> {
+/// Runs every server of the scenario under every workload. An error leaves the outcomes before it.
+pub fn bench(
+    scenario: &Scenario,
+    options: &Options,
+    progress: &Progress,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<()> {
     for server in &scenario.servers {
         server.check_installed()?;
     }
@@ -62,17 +67,16 @@ pub fn bench(scenario: &Scenario, options: &Options, progress: &Progress) -> Res
     if let Some(&core) = placement.client.first() {
         pin_current_thread(core)?;
     }
-    let mut outcomes = Vec::new();
     for server in &scenario.servers {
         for request in &scenario.requests {
             if interrupt::requested() {
-                return Ok(outcomes);
+                return Ok(());
             }
             let bench = Bench { scenario, server, request, options, placement: &placement, progress };
             outcomes.push(bench.run().with_context(|| format!("{} {}", server.name, request.name))?);
         }
     }
-    Ok(outcomes)
+    Ok(())
 }
 
 /// One server under one workload, while it runs.
