@@ -53,6 +53,8 @@ pub enum RecordKind {
     Exit = 6,
     /// Unsent response bytes reached the device queue: [`Lifecycle`], `exit_ns` is when.
     Drained = 7,
+    /// The client's kernel acknowledged response bytes: [`Lifecycle`], `enter_ns` is when.
+    Acked = 8,
 }
 
 impl RecordKind {
@@ -66,6 +68,7 @@ impl RecordKind {
             5 => Self::Fork,
             6 => Self::Exit,
             7 => Self::Drained,
+            8 => Self::Acked,
             _ => return None,
         })
     }
@@ -209,7 +212,7 @@ pub struct Lifecycle {
     pub tgid: u32,
     /// Accept: when the handshake ended. Zero: before attach.
     pub established_ns: u64,
-    /// Accept: entry of the call.
+    /// Accept: entry of the call. Acked: when it was acknowledged, which may lie inside the write.
     pub enter_ns: u64,
     /// When it happened; for accepts, exit of the call.
     pub exit_ns: u64,
@@ -217,7 +220,7 @@ pub struct Lifecycle {
     pub local_port: u16,
     /// The client's port, host byte order.
     pub remote_port: u16,
-    /// Drained: the sequence number sent.
+    /// Drained, acked: the sequence number after the last byte of which it is true.
     pub end_sequence: u32,
 }
 

@@ -39,6 +39,16 @@ pub struct Connection {
     pub drains: u32,
     /// `write_seq` after the last write, when all of it was delivered inside the call; zero: not known.
     pub delivered_sequence: u32,
+    /// `write_seq` after the last write, for the acknowledgements; `awaits_ack` is 1 until it is reached.
+    pub written_sequence: u32,
+    pub awaits_ack: u32,
+    /// The newest acknowledgement, and when it came; zero: none was seen.
+    pub acked_sequence: u32,
+    pub reserved: u32,
+    pub acked_ns: u64,
+    /// Writer and acknowledgement each write their own words, take a turn, and then read the other's: one of them
+    /// sees both.
+    pub ack_turns: u64,
 }
 
 /// What a file descriptor was found to be. `key` is written last and cleared first, and read before and after the
@@ -146,6 +156,12 @@ pub fn create(sock: u64, ports: Ports, established_ns: u64) -> Option<(u32, &'st
         drain_sequence: 0,
         drains: 0,
         delivered_sequence: 0,
+        written_sequence: 0,
+        awaits_ack: 0,
+        acked_sequence: 0,
+        reserved: 0,
+        acked_ns: 0,
+        ack_turns: 0,
     };
     // BPF_NOEXIST: another CPU may have been first.
     if SOCKETS.insert(sock, slot, 1).is_err() {

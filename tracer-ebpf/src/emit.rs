@@ -29,6 +29,16 @@ static LANE_ENDS: Array<LaneEnds> = Array::with_max_entries(1, MMAPABLE);
 #[unsafe(no_mangle)]
 static LANE_SLOTS: Global<u32> = Global::new(2);
 
+/// 1: acknowledgements are asked for; set before load.
+#[unsafe(no_mangle)]
+static AWAITS_ACKS: Global<u32> = Global::new(0);
+
+/// Acknowledgements are asked for. (The verifier knows the answer, and leaves the other branch out.)
+#[inline(always)]
+pub fn awaits_acks() -> bool {
+    AWAITS_ACKS.load() == 1
+}
+
 /// A slot that is being filled.
 struct Taken {
     slot: *mut Slot,
@@ -59,7 +69,7 @@ fn take() -> Option<Taken> {
 /// Adds one and returns what was there before, in one instruction. (The target has no `AtomicU64::fetch_add`, and LLVM
 /// 22 turns the intrinsic into an addition that returns nothing.)
 #[inline(always)]
-fn fetch_add_one(word: *mut u64) -> u64 {
+pub fn fetch_add_one(word: *mut u64) -> u64 {
     let before: u64;
     // SAFETY: an aligned word of a map.
     unsafe {
@@ -231,6 +241,12 @@ pub fn destroyed(connection: &Connection) {
 #[inline(always)]
 pub fn drained(connection: &Connection, end_sequence: u32) {
     lifecycle(Lifecycle { end_sequence, ..of_connection(RecordKind::Drained, connection, now_ns()) });
+}
+
+#[inline(always)]
+pub fn acked(connection: &Connection, acked_ns: u64, end_sequence: u32) {
+    let now = now_ns();
+    lifecycle(Lifecycle { end_sequence, enter_ns: acked_ns, ..of_connection(RecordKind::Acked, connection, now) });
 }
 
 #[inline(always)]

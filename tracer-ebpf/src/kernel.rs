@@ -197,6 +197,17 @@ impl FoundSock {
     }
 }
 
+/// What a segment that comes in acknowledges: the sequence number the peer expects next.
+///
+/// At `tcp_probe` (`tcp_rcv_established`, net/ipv4/tcp_input.c) the data begins with the TCP header; RFC 9293 section
+/// 3.1: acknowledgement number at byte 8, the ACK bit in byte 13.
+#[inline(always)]
+pub fn acknowledged(skb: *const u8) -> Option<u32> {
+    let header: *const u8 = load(skb, offset!(skb_data));
+    const ACK: u8 = 0x10;
+    (peek(header, 13, 0u8) & ACK != 0).then(|| u32::from_be(peek(header, 8, 0)))
+}
+
 /// A segment on its way to the device: `(the sock it belongs to, sequence just after its last byte)`.
 #[inline(always)]
 pub fn segment_end(skb: *const u8) -> Option<(u64, u32)> {

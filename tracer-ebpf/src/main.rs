@@ -38,6 +38,7 @@ programs! {
     sk_data_ready => hooks::sockets::data_ready;
     tcp_destroy_sock => hooks::sockets::destroyed;
     net_dev_queue => hooks::sockets::queued_to_device;
+    tcp_probe => hooks::sockets::segment_received;
 }
 
 /// The price of a hook that does nothing: attached only to measure what the others cost above it.

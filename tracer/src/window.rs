@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tracer_common::counters::Counter;
 
 use crate::{
-    attribution::{Attribution, Tally, join::Joiner},
+    attribution::{Attribution, Awaited, Tally, join::Joiner},
     load::{Sample, monotonic_ns},
     probe::{Options, Probes, ProgramRuns, hooks::Detail, reader::Reader, switch_every_cpu},
     recording::{Conservation, HolderTotals, Ledger, Request, SyscallTotals},
@@ -129,8 +129,10 @@ impl<S: Sink> Window<S> {
         let (samples, incoming) = channel();
         let reading = Reading {
             reader,
-            attribution: Attribution::new(settings.keeps_query)
-                .dating_drain(settings.probes.details.contains(&Detail::Drain)),
+            attribution: Attribution::new(settings.keeps_query).awaiting(Awaited {
+                drain: settings.probes.details.contains(&Detail::Drain),
+                ack: settings.probes.details.contains(&Detail::Acks),
+            }),
             joiner: settings.joins_samples.then(Joiner::default),
             incoming,
             sink,

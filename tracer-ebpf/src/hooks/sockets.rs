@@ -107,6 +107,24 @@ pub fn destroyed(ctx: &BtfTracePointContext) {
     }
 }
 
+/// `tcp_probe(sk, skb)`: attached only when acknowledgements are asked for.
+#[inline(always)]
+pub fn segment_received(ctx: &BtfTracePointContext) {
+    let sock = Sock(ctx.arg(0));
+    let Some((_, connection)) = connections::of_sock(sock.address()) else { return };
+    let Some(acked) = kernel::acknowledged(ctx.arg(1)) else { return };
+    if connection.acked_ns != 0 && acked.wrapping_sub(connection.acked_sequence) as i32 <= 0 {
+        return;
+    }
+    connection.acked_sequence = acked;
+    connection.acked_ns = now_ns();
+    emit::fetch_add_one(&raw mut connection.ack_turns);
+    if connection.awaits_ack == 1 {
+        connection.awaits_ack = u32::from(connection.written_sequence != acked);
+        emit::acked(connection, connection.acked_ns, acked);
+    }
+}
+
 /// `net_dev_queue(skb)`: attached only when drain detail is asked for.
 #[inline(always)]
 pub fn queued_to_device(ctx: &BtfTracePointContext) {

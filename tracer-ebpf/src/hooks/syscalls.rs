@@ -211,6 +211,21 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
         if whole { delivery.cpu_ns } else { 0 },
     );
     edge.finish(if buffer == 0 { edge_flags::NO_BUFFER } else { 0 }, iovecs, buffer, bytes);
+    if emit::awaits_acks() && result > 0 {
+        await_ack(connection, write_sequence);
+    }
+}
+
+/// The acknowledgement may have come inside the call.
+#[inline(always)]
+fn await_ack(connection: &mut Connection, write_sequence: u32) {
+    connection.written_sequence = write_sequence;
+    connection.awaits_ack = 1;
+    emit::fetch_add_one(&raw mut connection.ack_turns);
+    if connection.acked_ns != 0 && connection.acked_sequence == write_sequence {
+        connection.awaits_ack = 0;
+        emit::acked(connection, connection.acked_ns, write_sequence);
+    }
 }
 
 /// The peer's data-ready event inside a write.

@@ -15,7 +15,7 @@ use tracer_common::{
 use super::{
     arrivals::{Arrivals, Taken},
     call::{Call, Share},
-    exchange::{Acceptance, Beginning, Exchange},
+    exchange::{Acceptance, Awaited, Beginning, Exchange},
     framing::{Bytes, Lost, Requests, Responses, Step},
     head::{HeadReader, status},
     thread::{Cpu, Threads},
@@ -107,6 +107,13 @@ impl Connection {
         }
     }
 
+    /// The client acknowledged response bytes.
+    pub fn acked(&mut self, record: &Lifecycle) {
+        for exchange in &mut self.open {
+            exchange.acked(record.enter_ns, record.end_sequence);
+        }
+    }
+
     /// A read returned bytes.
     pub fn read(&mut self, edge: &Edge, around: &mut Around) {
         self.check_sequence(edge.sequence, around.ledger);
@@ -156,9 +163,9 @@ impl Connection {
     }
 
     /// The oldest request, if nothing more is to come of it. `dates_drain`: its unsent bytes will be heard of.
-    pub fn pop_over(&mut self, dates_drain: bool) -> Option<Exchange> {
+    pub fn pop_over(&mut self, awaited: Awaited) -> Option<Exchange> {
         let front = self.open.front()?;
-        if !front.response_over || !front.request_over || dates_drain && front.is_unsent() {
+        if !front.response_over || !front.request_over || front.awaits(awaited) {
             return None;
         }
         let mut over = self.open.pop_front()?;

@@ -62,6 +62,16 @@ struct Response {
     gap_ns: u64,
     cpu_ns: u64,
     drained_ns: u64,
+    acked_ns: u64,
+}
+
+/// What a request waits for after its last write before it is given out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Awaited {
+    /// Unsent bytes that reach the device.
+    pub drain: bool,
+    /// The client's acknowledgement.
+    pub ack: bool,
 }
 
 /// What began a request, gathered by the connection.
@@ -177,11 +187,13 @@ impl Exchange {
             gap_ns: 0,
             cpu_ns: 0,
             drained_ns: 0,
+            acked_ns: 0,
         });
         response.gap_ns += write.enter_ns.saturating_sub(response.last.exit_ns);
         response.cpu_ns += if share.counts { write.cpu_ns() } else { 0 };
         response.last = *write;
         response.drained_ns = 0;
+        response.acked_ns = 0;
     }
 
     fn count_write(&mut self, write: &Call) {
@@ -239,6 +251,16 @@ impl Exchange {
         }
     }
 
+    /// The client acknowledged bytes up to `end_sequence`. The first time counts.
+    pub fn acked(&mut self, at_ns: u64, end_sequence: u32) {
+        if let Some(response) = &mut self.response
+            && response.acked_ns == 0
+            && end_sequence.wrapping_sub(response.last.end_sequence) as i32 >= 0
+        {
+            response.acked_ns = at_ns;
+        }
+    }
+
     /// CPU of a stretch between calls that belongs to this request.
     pub fn charge(&mut self, cpu: Cpu) {
         match &mut self.response {
@@ -270,6 +292,12 @@ impl Exchange {
         self.response
             .as_ref()
             .is_some_and(|response| response.last.unsent_bytes > 0 && response.drained_ns == 0)
+    }
+
+    /// Something that is awaited after the last write has not come.
+    pub fn awaits(&self, awaited: Awaited) -> bool {
+        let unacked = self.response.as_ref().is_some_and(|response| response.acked_ns == 0);
+        awaited.drain && self.is_unsent() || awaited.ack && unacked
     }
 
     /// End of the response as known so far.
@@ -321,6 +349,7 @@ impl Exchange {
             inference,
             first_byte_ns: self.first_byte_ns,
             end_ns: cuts[7],
+            acked_ns: response.acked_ns,
             phases_ns,
             states: self.states(response, &phases_ns),
             body_read_ns: self.body_read_ns,

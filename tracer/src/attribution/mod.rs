@@ -26,6 +26,7 @@ use crate::{
     recording::{Ledger, Request},
 };
 use connection::{Around, Connection};
+pub use exchange::Awaited;
 use exchange::Exchange;
 use head::HeadReader;
 use thread::{Moment, Stretch, Threads};
@@ -35,7 +36,7 @@ pub struct Attribution {
     connections: HashMap<u64, Connection>,
     threads: Threads,
     heads: HeadReader,
-    dates_drain: bool,
+    awaited: Awaited,
     /// Counts so far; the session adds what only it knows.
     pub tally: Tally,
 }
@@ -79,14 +80,14 @@ impl Attribution {
             connections: HashMap::default(),
             threads: Threads::default(),
             heads: HeadReader::new(keeps_query),
-            dates_drain: false,
+            awaited: Awaited::default(),
             tally: Tally::default(),
         }
     }
 
-    /// Whether records tell when unsent bytes reach the device: then a request is over only with them.
-    pub fn dating_drain(self, dates_drain: bool) -> Self {
-        Self { dates_drain, ..self }
+    /// What records tell of after a request's last write: it is given out only with them.
+    pub fn awaiting(self, awaited: Awaited) -> Self {
+        Self { awaited, ..self }
     }
 
     /// Takes one record; gives the requests it ended to `emit`.
@@ -122,7 +123,7 @@ impl Attribution {
             connection.write(edge, &mut around);
         }
         self.threads.ended(edge.tid, Moment::end_of(edge, is_read));
-        give_out(connection, self.dates_drain, &mut self.tally, emit);
+        give_out(connection, self.awaited, &mut self.tally, emit);
     }
 
     /// Charges the CPU since the thread's last record by what began the stretch and what ends it.
@@ -184,12 +185,18 @@ impl Attribution {
                     Connection::new(record.local_port, record.remote_port)
                 });
                 connection.accepted(record, &mut self.tally.ledger);
-                give_out(connection, self.dates_drain, &mut self.tally, emit);
+                give_out(connection, self.awaited, &mut self.tally, emit);
             }
             Some(RecordKind::Drained) => {
                 if let Some(connection) = self.connections.get_mut(&record.connection_id) {
                     connection.drained(record);
-                    give_out(connection, self.dates_drain, &mut self.tally, emit);
+                    give_out(connection, self.awaited, &mut self.tally, emit);
+                }
+            }
+            Some(RecordKind::Acked) => {
+                if let Some(connection) = self.connections.get_mut(&record.connection_id) {
+                    connection.acked(record);
+                    give_out(connection, self.awaited, &mut self.tally, emit);
                 }
             }
             Some(RecordKind::Destroy) => self.close(record.connection_id, true, emit),
@@ -212,11 +219,11 @@ impl Attribution {
 /// Gives out the requests of a connection that are over.
 fn give_out(
     connection: &mut Connection,
-    dates_drain: bool,
+    awaited: Awaited,
     tally: &mut Tally,
     emit: &mut impl FnMut(Request),
 ) {
-    while let Some(exchange) = connection.pop_over(dates_drain) {
+    while let Some(exchange) = connection.pop_over(awaited) {
         attribute(exchange, connection, tally, emit);
     }
 }

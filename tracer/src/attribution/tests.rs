@@ -157,7 +157,7 @@ impl Record {
 }
 
 pub(super) fn attribute(records: &[Record]) -> (Vec<Request>, Tally) {
-    let mut attribution = Attribution::new(false).dating_drain(true);
+    let mut attribution = Attribution::new(false).awaiting(Awaited { drain: true, ..Awaited::default() });
     let mut requests = Vec::new();
     for record in records {
         feed(&mut attribution, record, &mut requests);

@@ -87,7 +87,8 @@ struct TraceArguments {
     #[arg(long, value_name = "MIB", default_value_t = probe::default_ring_bytes() >> 20,
           value_parser = power_of_two)]
     ring_mib: u32,
-    /// Detail that costs extra: `drain` dates the moment unsent bytes reach the device
+    /// Detail that costs extra: `drain` dates the moment unsent bytes reach the device, `acks` when the client
+    /// acknowledged the response
     #[arg(long, value_name = "DETAIL")]
     detail: Vec<DetailArgument>,
     /// Keep query strings in recorded paths (off: they may hold secrets)
@@ -98,6 +99,16 @@ struct TraceArguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum DetailArgument {
     Drain,
+    Acks,
+}
+
+impl From<DetailArgument> for Detail {
+    fn from(argument: DetailArgument) -> Self {
+        match argument {
+            DetailArgument::Drain => Self::Drain,
+            DetailArgument::Acks => Self::Acks,
+        }
+    }
 }
 
 impl TraceArguments {
@@ -105,7 +116,7 @@ impl TraceArguments {
         probe::Options {
             max_connections: self.max_connections,
             ring_bytes: self.ring_mib << 20,
-            details: self.detail.iter().map(|DetailArgument::Drain| Detail::Drain).collect(),
+            details: self.detail.iter().map(|&detail| detail.into()).collect(),
         }
     }
 

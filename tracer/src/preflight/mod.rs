@@ -141,7 +141,7 @@ fn layout(types: Option<&KernelTypes>) -> Check {
 }
 
 fn loading(before: bool) -> Check {
-    let details = [Detail::Drain].into();
+    let details = [Detail::Drain, Detail::Acks].into();
     let (answer, fix) = if before {
         match Probes::load(&Options { max_connections: 64, ring_bytes: 1 << 16, details }) {
             Ok(_) => (Answer::Yes, String::new()),

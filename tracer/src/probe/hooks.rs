@@ -27,11 +27,13 @@ pub enum Need {
 pub enum Detail {
     /// When unsent bytes reach the device.
     Drain,
+    /// When the client acknowledged response bytes.
+    Acks,
 }
 
 /// Every hook, in the order of attaching: the scheduler first, so that the running thread is known when the syscall
 /// hooks begin to ask for it.
-pub const HOOKS: [Hook; 13] = [
+pub const HOOKS: [Hook; 14] = [
     Hook {
         name: "sched_switch",
         purpose: "on-CPU, run-queue and blocked time of every target thread",
@@ -109,5 +111,11 @@ pub const HOOKS: [Hook; 13] = [
         purpose: "when unsent response bytes reached the device (--detail drain)",
         lost_without: "a response with unsent bytes ends at its last write, graded inferred",
         need: Need::OnRequest(Detail::Drain),
+    },
+    Hook {
+        name: "tcp_probe",
+        purpose: "when the client acknowledged a response's last byte (--detail acks)",
+        lost_without: "no mark for the acknowledgement; no phase depends on it",
+        need: Need::OnRequest(Detail::Acks),
     },
 ];

@@ -38,7 +38,8 @@ impl<'a> Record<'a> {
                 | RecordKind::Destroy
                 | RecordKind::Fork
                 | RecordKind::Exit
-                | RecordKind::Drained => Some(Self::Lifecycle(&*bytes.cast())),
+                | RecordKind::Drained
+                | RecordKind::Acked => Some(Self::Lifecycle(&*bytes.cast())),
             }
         }
     }

@@ -100,6 +100,9 @@ fn times() -> Vec<Column> {
             &mut r.first_byte_ns
         }),
         nanoseconds("end_ns", "CLOCK_MONOTONIC when its last byte was delivered", |r| &mut r.end_ns),
+        nanoseconds("acked_ns", "CLOCK_MONOTONIC when its last byte was acknowledged; 0: not seen", |r| {
+            &mut r.acked_ns
+        }),
     ];
     columns.extend(Phase::ALL.map(|phase| {
         let meaning = format!("wall time of phase {}", phase.label());

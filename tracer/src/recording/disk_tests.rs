@@ -49,7 +49,7 @@ prop_compose! {
         let (reads, shared_reads, writes_moved, shared_writes, writes_eagain, bytes_in, bytes_out) = counts;
         Request {
             connection_id, index, local_port, remote_port, process_id, read_thread_id, write_thread_id,
-            method, path, status, grade, inference, first_byte_ns, end_ns, phases_ns, states,
+            method, path, status, grade, inference, first_byte_ns, end_ns, acked_ns: end_ns ^ 7, phases_ns, states,
             body_read_ns, body_wait_ns, write_gap_ns, write_tail_ns, wakeup_ns,
             cpu: RequestCpu {
                 read_ns: cpu[0], app_user_ns: cpu[1], app_syscall_ns: cpu[2], write_ns: cpu[3], write_tail_ns: cpu[4],
@@ -183,5 +183,5 @@ fn every_column_says_what_it_holds_and_nanoseconds_end_in_ns() {
         assert!(!field.metadata()["meaning"].is_empty(), "{}", field.name());
     }
     let ns = columns.iter().filter(|column| column.unit() == "ns").count();
-    assert_eq!(ns, 2 + 7 + 5 + 2 + 35 + 5);
+    assert_eq!(ns, 3 + 7 + 5 + 2 + 35 + 5);
 }

@@ -132,6 +132,9 @@ pub struct Request {
     pub first_byte_ns: u64,
     /// When its last response byte was delivered, or handed to the device.
     pub end_ns: u64,
+    /// When the client's kernel had acknowledged its last byte. Not part of the wall time: a receiver waits up to 40 ms
+    /// with it, for data to send it with. Zero: not asked for, or not seen.
+    pub acked_ns: u64,
     /// Wall nanoseconds per phase, in the order of [`Phase::ALL`].
     pub phases_ns: [u64; 7],
     /// What the thread did in each phase, in the order of [`Phase::ALL`].

@@ -44,6 +44,7 @@ pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
             body_wait_ns: mean(loaded.body_wait_ns),
             write_gap_ns: mean(loaded.write_gap_ns),
             write_tail_ns: mean(loaded.write_tail_ns),
+            acked_after_ns: loaded.acked_after.mean_ns(),
         },
         queue_share: share(loaded.phase(Phase::Queue).wall.sum_ns(), loaded.wall.sum_ns()),
         inferred_requests: loaded.inferred,
@@ -149,15 +150,11 @@ fn client(run: &Run, loaded: &Summary) -> Option<ClientLatency> {
     untraced.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
     let middle = untraced.get(untraced.len().saturating_sub(1) / 2).copied();
     let load = middle.or(run.load.as_ref()).filter(|load| load.requests > 0)?;
-    let mean = |term: stats::ClientTerm| {
-        let counted = term.count - term.negative;
-        (counted > 0).then(|| term.sum_ns as f64 / counted as f64)
-    };
     Some(ClientLatency {
         percentiles: load.latency,
         traced: middle.is_none(),
-        before_arrival_ns: mean(loaded.before_arrival),
-        after_delivery_ns: mean(loaded.after_delivery),
+        before_arrival_ns: loaded.before_arrival.mean_ns(),
+        after_delivery_ns: loaded.after_delivery.mean_ns(),
     })
 }
 

@@ -249,6 +249,8 @@ pub struct PhaseParts {
     pub write_gap_ns: f64,
     /// After delivery, inside the last write: outside the wall time.
     pub write_tail_ns: f64,
+    /// From the end to the client's acknowledgement, of the requests where it was seen: outside the wall time.
+    pub acked_after_ns: Option<f64>,
 }
 
 /// A name and how often it was met.

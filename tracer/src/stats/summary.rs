@@ -31,6 +31,8 @@ pub struct Summary {
     pub write_tail_ns: u64,
     /// Of `queue`: until the sleeping thread ran.
     pub wakeup_ns: u64,
+    /// From the end to the client's acknowledgement, where it was seen; outside the wall time.
+    pub acked_after: ClientTerm,
     /// Read calls that returned request bytes.
     pub reads: u64,
     /// Write calls.
@@ -64,7 +66,7 @@ pub struct PhaseSummary {
     pub states: ThreadStates,
 }
 
-/// A difference between a mark of the driver and one of the server: never negative, or a defect.
+/// A difference between two marks, one of them the client's: never negative, or a defect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientTerm {
     /// Requests with both marks.
@@ -112,6 +114,9 @@ impl Summary {
         self.write_gap_ns += request.write_gap_ns;
         self.write_tail_ns += request.write_tail_ns;
         self.wakeup_ns += request.wakeup_ns;
+        if request.acked_ns != 0 {
+            self.acked_after.add(request.end_ns.min(request.acked_ns), request.acked_ns);
+        }
         self.reads += u64::from(request.reads);
         self.writes.add(request);
         self.bytes_in += request.bytes_in;
@@ -143,6 +148,7 @@ impl Summary {
         self.write_gap_ns += other.write_gap_ns;
         self.write_tail_ns += other.write_tail_ns;
         self.wakeup_ns += other.wakeup_ns;
+        self.acked_after.merge(other.acked_after);
         self.reads += other.reads;
         self.writes.merge(&other.writes);
         self.bytes_in += other.bytes_in;
@@ -171,6 +177,12 @@ impl Summary {
 }
 
 impl ClientTerm {
+    /// Mean of the differences that are not negative, nanoseconds; `None`: there is none.
+    pub fn mean_ns(&self) -> Option<f64> {
+        let counted = self.count - self.negative;
+        (counted > 0).then(|| self.sum_ns as f64 / counted as f64)
+    }
+
     fn add(&mut self, from_ns: u64, to_ns: u64) {
         self.count += 1;
         match to_ns.checked_sub(from_ns) {

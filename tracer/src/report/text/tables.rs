@@ -69,6 +69,7 @@ pub(super) fn latency(page: &mut Page, row: &Row) {
         ("body wait in app", row.parts.body_wait_ns),
         ("gaps in write", row.parts.write_gap_ns),
         ("after delivery, outside the sum: write tail", row.parts.write_tail_ns),
+        ("acknowledged after the end", row.parts.acked_after_ns.unwrap_or_default()),
     ];
     let parts = parts.iter().filter(|part| part.1 > 0.0);
     let parts: Vec<_> = parts.map(|(name, ns)| format!("{name} {}", us(*ns))).collect();
