@@ -7,8 +7,7 @@ use super::model::*;
 use super::{counted, percent, thousands, us};
 use crate::recording::{Percentiles, Phase, Run, TARGET_EXITED, ThreadStates, syscall_name};
 use crate::stats::{
-    self, CpuPerRequest, Distribution, Spread, Summary, Writes, accounts_disagree, answered_requests, rounds,
-    traced_cpu_per_request_ns,
+    self, Distribution, Spread, Summary, Writes, accounts_disagree, answered_requests, rounds,
 };
 
 /// The row of a run; `single` is the same server at one connection.
@@ -23,7 +22,7 @@ pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
         requests: loaded.requests(),
         connections: run.load.as_ref().map(|load| load.connections),
         requests_per_s: rate(run, loaded).filter(|_| failed_responses == 0),
-        tracing_ratio: tracing_ratio(run, cpu_per_request),
+        tracing: tracing_ratio(run),
         cpu_per_request,
         client: client(run, loaded),
         limit: Limit::of(run),
@@ -140,9 +139,20 @@ fn rate(run: &Run, loaded: &Summary) -> Option<Rate> {
     Spread::of([window]).filter(|rate| rate.median > 0.0).map(|per_s| Rate { per_s, traced: true })
 }
 
-fn tracing_ratio(run: &Run, cpu: Option<CpuPerRequest>) -> Option<f64> {
-    let untraced = cpu.filter(|cpu| !cpu.traced && cpu.ns.median > 0.0)?;
-    Some(traced_cpu_per_request_ns(run)?.median / untraced.ns.median)
+/// Rounds come in pairs, the untraced one first: neighbours in time share the machine's mood.
+fn tracing_ratio(run: &Run) -> Option<TracingRatio> {
+    let pairs =
+        || rounds(run, false).zip(rounds(run, true)).filter(|(untraced, _)| untraced.server_cpu_ns > 0);
+    let ratio = Spread::of(pairs().map(|(untraced, traced)| {
+        traced.server_cpu_per_request_ns() / untraced.server_cpu_per_request_ns()
+    }))?;
+    let cpus = run.server_cpus.len();
+    let busy = |traced| {
+        let shares =
+            rounds(run, traced).map(|round| round.server_cpu_ns as f64 / round.load.elapsed_ns as f64);
+        Spread::of(shares).filter(|_| cpus > 0).map(|spread| spread.median / cpus as f64)
+    };
+    Some(TracingRatio { ratio, server_busy_untraced: busy(false), server_busy_traced: busy(true) })
 }
 
 fn client(run: &Run, loaded: &Summary) -> Option<ClientLatency> {

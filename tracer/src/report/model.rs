@@ -52,8 +52,8 @@ pub struct Row {
     pub requests_per_s: Option<Rate>,
     /// Server CPU per request.
     pub cpu_per_request: Option<CpuPerRequest>,
-    /// Server CPU per request traced over untraced; `None` without rounds of both kinds.
-    pub tracing_ratio: Option<f64>,
+    /// What tracing did to the server; `None` without rounds of both kinds.
+    pub tracing: Option<TracingRatio>,
     /// What the client saw.
     pub client: Option<ClientLatency>,
     /// Who was the limit.
@@ -234,6 +234,17 @@ pub struct StateMeans {
     pub blocked_ns: f64,
     /// Not known.
     pub unknown_ns: f64,
+}
+
+/// Server CPU per request, traced over untraced.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TracingRatio {
+    /// Over pairs of rounds that followed each other.
+    pub ratio: Spread,
+    /// Share of its cores that the server was busy without the probes, median; `None`: it is not pinned.
+    pub server_busy_untraced: Option<f64>,
+    /// The same with them.
+    pub server_busy_traced: Option<f64>,
 }
 
 /// Parts of phases, mean per request.

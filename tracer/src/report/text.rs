@@ -4,7 +4,7 @@ mod accounts;
 mod comparison;
 mod tables;
 
-use super::{LimitedBy, NamedCount, Page, Rate, Report, Row, counted, percent, thousands, us};
+use super::{LimitedBy, NamedCount, Page, Rate, Report, Row, TracingRatio, counted, percent, thousands, us};
 use crate::recording::Environment;
 use crate::stats::Spread;
 
@@ -12,6 +12,8 @@ use crate::stats::Spread;
 const LISTED: usize = 5;
 /// A server that waited less than this for its core had it to itself.
 const WORTH_SAYING: f64 = 0.01;
+/// A core that is busy from here on is saturated.
+const SATURATED: f64 = 0.98;
 
 /// The report as text.
 pub fn text(report: &Report) -> String {
@@ -93,8 +95,8 @@ fn headline(page: &mut Page, row: &Row) {
             );
         }
     }
-    if let Some(ratio) = row.tracing_ratio {
-        page.entry("tracing ratio", &format!("{ratio:.3} (server CPU per request, traced / untraced)"));
+    if let Some(tracing) = &row.tracing {
+        page.entry("tracing ratio", &tracing_ratio(tracing));
     }
     page.entry("limit", &limit(row));
     if row.failed_responses > 0 {
@@ -114,6 +116,22 @@ fn spread(spread: &Spread, traced: bool, show: impl Fn(f64) -> String) -> String
             show(spread.max)
         ),
     }
+}
+
+fn tracing_ratio(tracing: &TracingRatio) -> String {
+    let ratio = &tracing.ratio;
+    let range = match ratio.rounds {
+        1 => String::new(),
+        pairs => format!("{:.2} .. {:.2} in {pairs} pairs of rounds; ", ratio.min, ratio.max),
+    };
+    let mut said = format!("{:.3} ({range}server CPU per request, traced / untraced)", ratio.median);
+    if let (Some(untraced), Some(traced)) = (tracing.server_busy_untraced, tracing.server_busy_traced) {
+        said += &format!(" · server core {} busy untraced, {} traced", percent(untraced), percent(traced));
+        if traced < SATURATED && traced < untraced {
+            said += ": with less to do at once, a request costs it more than the probes add";
+        }
+    }
+    said
 }
 
 fn limit(row: &Row) -> String {

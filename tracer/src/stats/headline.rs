@@ -48,7 +48,7 @@ pub fn cpu_per_request_ns(run: &Run) -> Option<CpuPerRequest> {
 }
 
 /// Server CPU per request with the probes attached: of the traced rounds, else of the traced window.
-pub(crate) fn traced_cpu_per_request_ns(run: &Run) -> Option<Spread> {
+fn traced_cpu_per_request_ns(run: &Run) -> Option<Spread> {
     let of_rounds = Spread::of(rounds(run, true).map(Round::server_cpu_per_request_ns));
     let requests = answered_requests(run);
     if of_rounds.is_some() || requests == 0 {

@@ -11,7 +11,7 @@ pub use distribution::{Distribution, percentiles};
 pub use headline::{
     CpuPerRequest, Spread, answered_requests, cpu_per_request_ns, failed_responses, syscalls_per_request,
 };
-pub(crate) use headline::{rounds, traced_cpu_per_request_ns};
+pub(crate) use headline::rounds;
 pub use invariants::Invariants;
 pub(crate) use invariants::accounts_disagree;
 pub use summary::{ClientTerm, OTHER_ROUTES, PhaseSummary, ROUTES_KEPT, Summary};

@@ -71,7 +71,7 @@ impl Row {
             one_write_share: row.writes.one_write.share,
             one_write_calls: row.writes.one_write.calls.into_iter().map(|call| call.name).collect(),
             cpu: row.cpu,
-            tracing_ratio: row.tracing_ratio,
+            tracing_ratio: row.tracing.map(|tracing| tracing.ratio.median),
             limit: row.limit.by,
             traced_requests: row.requests,
             failed: row.failed_responses,

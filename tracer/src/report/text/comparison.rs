@@ -40,7 +40,7 @@ fn compared(row: &Row, rank: usize) -> Vec<String> {
         row.syscalls_per_request.map_or_else(dash, |calls| decimals(calls, 2)),
         decimals(row.writes.mean, 2),
         percent(row.writes.one_write.share),
-        row.tracing_ratio.map_or_else(dash, |ratio| decimals(ratio, 2)),
+        row.tracing.map_or_else(dash, |tracing| decimals(tracing.ratio.median, 2)),
         row.limit.by.word().to_owned(),
     ]
 }

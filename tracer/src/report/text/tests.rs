@@ -18,7 +18,8 @@ fn a_run_that_held_everything() {
           client latency   us: p50 1,340.0 · p90 1,600.0 · p99 2,450.0 · p99.9 too few · max 9,876.5 (32
                            connections, untraced)
                            us, mean, traced: before arrival 1.20 + phases 1,015.7 + after delivery 4.00
-          tracing ratio    1.026 (server CPU per request, traced / untraced)
+          tracing ratio    1.030 (server CPU per request, traced / untraced) · server core 99.4 % busy
+                           untraced, 98.9 % traced
           limit            server · server core 99.4 % busy · client core 70.0 % busy · Little's law off by
                            0.47 % · 0 reconnects
 
@@ -206,7 +207,7 @@ fn several_servers_are_compared_and_the_client_bound_has_no_rank() {
             server     rank   req/s  CPU us   p50 us   p99 us  calls  writes   in one  ratio   limit
             node-http     1  23,419    42.4  1,340.0  2,450.0   2.14    1.00  100.0 %   1.03  server
             express       2  11,710    84.8  1,340.0  2,450.0   2.14    1.00  100.0 %   1.03  server
-            builtin       -  70,258    7.12  1,340.0  2,450.0   2.14    1.00  100.0 %   1.03  client
+            builtin       -  70,258    7.12  1,340.0  2,450.0   2.14    1.00  100.0 %   1.04  client
             fastify       -       -    42.4  1,340.0  2,450.0   2.14    1.00  100.0 %   1.03  server
             CPU, calls, writes: per request; in one: responses in one write; ratio: traced / untraced CPU
 
