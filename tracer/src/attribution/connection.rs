@@ -22,12 +22,19 @@ use super::{
 };
 use crate::recording::{Inference, Ledger};
 
+/// Ports of a connection, host byte order.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    /// The server's.
+    pub local: u16,
+    /// The client's.
+    pub remote: u16,
+}
+
 /// A connection as its records show it.
 pub struct Connection {
-    /// The server's port.
-    pub local_port: u16,
-    /// The client's port.
-    pub remote_port: u16,
+    /// Its ports.
+    pub ports: Ports,
     /// Record number expected next.
     next_sequence: u32,
     arrivals: Arrivals,
@@ -72,10 +79,9 @@ pub struct Around<'a> {
 
 impl Connection {
     /// A connection whose first record is still to come.
-    pub fn new(local_port: u16, remote_port: u16) -> Self {
+    pub fn new(ports: Ports) -> Self {
         Self {
-            local_port,
-            remote_port,
+            ports,
             next_sequence: 1,
             arrivals: Arrivals::default(),
             acceptance: None,
@@ -162,15 +168,16 @@ impl Connection {
         }
     }
 
-    /// The oldest request, if nothing more is to come of it. `dates_drain`: its unsent bytes will be heard of.
-    pub fn pop_over(&mut self, awaited: Awaited) -> Option<Exchange> {
-        let front = self.open.front()?;
-        if !front.response_over || !front.request_over || front.awaits(awaited) {
-            return None;
+    /// Gives out the oldest requests, as long as nothing more is to come of them. In their places: they are large.
+    pub fn give_out(&mut self, awaited: Awaited, mut give: impl FnMut(&Exchange)) {
+        while let Some(front) = self.open.front_mut()
+            && front.is_over(awaited)
+        {
+            front.comes_after(self.previous_end_ns);
+            self.previous_end_ns = front.end_ns();
+            give(front);
+            self.open.drain(..1);
         }
-        let mut over = self.open.pop_front()?;
-        self.gave_out(&mut over);
-        Some(over)
     }
 
     /// Ends everything: gives out the requests that were answered and counts the others. `destroyed`: the connection
@@ -188,7 +195,8 @@ impl Connection {
                 exchange.response_over = true;
             }
             if exchange.response_over {
-                self.gave_out(&mut exchange);
+                exchange.comes_after(self.previous_end_ns);
+                self.previous_end_ns = exchange.end_ns();
                 answered.push(exchange);
             } else if self.protocol == (Protocol::Opaque { confirmed: false }) {
                 ledger.malformed_requests += 1;
@@ -197,11 +205,6 @@ impl Connection {
             }
         }
         answered
-    }
-
-    fn gave_out(&mut self, over: &mut Exchange) {
-        over.comes_after(self.previous_end_ns);
-        self.previous_end_ns = over.end_ns();
     }
 
     /// Responses end by their bytes, and not by turn-taking.

@@ -2,6 +2,7 @@
 
 use super::{
     call::{Call, Share},
+    connection::Ports,
     head::RequestHead,
     thread::{Cpu, Threads},
 };
@@ -294,10 +295,11 @@ impl Exchange {
             .is_some_and(|response| response.last.unsent_bytes > 0 && response.drained_ns == 0)
     }
 
-    /// Something that is awaited after the last write has not come.
-    pub fn awaits(&self, awaited: Awaited) -> bool {
+    /// Nothing more is to come of it, what is awaited after the last write included.
+    pub fn is_over(&self, awaited: Awaited) -> bool {
         let unacked = self.response.as_ref().is_some_and(|response| response.acked_ns == 0);
-        awaited.drain && self.is_unsent() || awaited.ack && unacked
+        let awaits = awaited.drain && self.is_unsent() || awaited.ack && unacked;
+        self.request_over && self.response_over && !awaits
     }
 
     /// End of the response as known so far.
@@ -306,7 +308,7 @@ impl Exchange {
     }
 
     /// Lays the phases end to end. `Err` names a difference that came out negative: a defect.
-    pub fn attribute(self, local_port: u16, remote_port: u16) -> Result<Request, String> {
+    pub fn attribute(&self, ports: Ports) -> Result<Request, String> {
         let Some(response) = &self.response else {
             return Err("a request without a response".into());
         };
@@ -337,8 +339,8 @@ impl Exchange {
         Ok(Request {
             connection_id: first.connection_id,
             index: self.index,
-            local_port,
-            remote_port,
+            local_port: ports.local,
+            remote_port: ports.remote,
             process_id: self.first_read.tgid,
             read_thread_id: self.first_read.tid,
             write_thread_id: first.tid,

@@ -5,6 +5,8 @@
 //! line would have to be among unseen bytes the stream is lost, with the cause, until [`Stream::restart`] says that
 //! the next call begins a message.
 
+use std::mem::MaybeUninit;
+
 use super::head::{HeadReader, RequestHead, status};
 use crate::http1::{BodyLength, FIELDS_MAX, Fields, chunk_size};
 
@@ -342,9 +344,9 @@ impl Requests {
 }
 
 fn parse_request(bytes: &[u8]) -> Parsed<((), State)> {
-    let mut headers = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut request = httparse::Request::new(&mut headers);
-    match request.parse(bytes) {
+    let mut headers = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(bytes, &mut headers) {
         Ok(httparse::Status::Partial) => Parsed::Partial,
         Ok(httparse::Status::Complete(head_bytes)) => {
             let body = match Fields::of(request.headers) {
@@ -425,9 +427,10 @@ fn parse_response(bytes: &[u8], method: &str) -> Parsed<(ResponseHead, State)> {
     if !bytes.starts_with(&b"HTTP/1."[..bytes.len().min(7)]) {
         return Parsed::Refused(Lost::NotHttp);
     }
-    let mut headers = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut response = httparse::Response::new(&mut headers);
-    match response.parse(bytes) {
+    let mut headers = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    match parser.parse_response_with_uninit_headers(&mut response, bytes, &mut headers) {
         Ok(httparse::Status::Partial) => Parsed::Partial,
         Ok(httparse::Status::Complete(head_bytes)) => {
             let status = response.code.unwrap_or_default();

@@ -25,7 +25,7 @@ use crate::{
     probe::reader::Record,
     recording::{Ledger, Request},
 };
-use connection::{Around, Connection};
+use connection::{Around, Connection, Ports};
 pub use exchange::Awaited;
 use exchange::Exchange;
 use head::HeadReader;
@@ -113,7 +113,7 @@ impl Attribution {
         }
         let connection = self.connections.entry(edge.connection_id).or_insert_with(|| {
             self.tally.connections += 1;
-            Connection::new(edge.local_port, edge.remote_port)
+            Connection::new(Ports { local: edge.local_port, remote: edge.remote_port })
         });
         let mut around =
             Around { heads: &mut self.heads, threads: &self.threads, ledger: &mut self.tally.ledger };
@@ -182,7 +182,7 @@ impl Attribution {
                 }
                 let connection = self.connections.entry(record.connection_id).or_insert_with(|| {
                     self.tally.connections += 1;
-                    Connection::new(record.local_port, record.remote_port)
+                    Connection::new(Ports { local: record.local_port, remote: record.remote_port })
                 });
                 connection.accepted(record, &mut self.tally.ledger);
                 give_out(connection, self.awaited, &mut self.tally, emit);
@@ -211,7 +211,7 @@ impl Attribution {
             return;
         };
         for exchange in connection.close(destroyed, &mut self.tally.ledger) {
-            attribute(exchange, &connection, &mut self.tally, emit);
+            attribute(&exchange, connection.ports, &mut self.tally, emit);
         }
     }
 }
@@ -223,13 +223,12 @@ fn give_out(
     tally: &mut Tally,
     emit: &mut impl FnMut(Request),
 ) {
-    while let Some(exchange) = connection.pop_over(awaited) {
-        attribute(exchange, connection, tally, emit);
-    }
+    let ports = connection.ports;
+    connection.give_out(awaited, |exchange| attribute(exchange, ports, tally, emit));
 }
 
-fn attribute(exchange: Exchange, connection: &Connection, tally: &mut Tally, emit: &mut impl FnMut(Request)) {
-    match exchange.attribute(connection.local_port, connection.remote_port) {
+fn attribute(exchange: &Exchange, ports: Ports, tally: &mut Tally, emit: &mut impl FnMut(Request)) {
+    match exchange.attribute(ports) {
         Ok(request) => {
             tally.ledger.traced += 1;
             if let Some(inference) = request.inference {

@@ -3,6 +3,8 @@
 //! The rules are those of RFC 9112, section 6.3. Where it lets a client be lenient, this one is strict: a benchmark
 //! of a server that frames its responses wrongly is not worth having.
 
+use std::mem::MaybeUninit;
+
 use crate::http1::{BodyLength, FIELDS_MAX, Fields, NoChunkSize, chunk_size};
 
 /// What a response's head says, once all of the response has arrived.
@@ -212,9 +214,14 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, FramingError> {
     if let [b'\r' | b'\n', ..] = bytes {
         return Err(FramingError::Head(httparse::Error::NewLine));
     }
-    let mut headers = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut response = httparse::Response::new(&mut headers);
-    let httparse::Status::Complete(head_bytes) = response.parse(bytes)? else { return Ok(None) };
+    let mut headers = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let httparse::Status::Complete(head_bytes) =
+        parser.parse_response_with_uninit_headers(&mut response, bytes, &mut headers)?
+    else {
+        return Ok(None);
+    };
 
     let status = response.code.unwrap_or_default();
     let fields = Fields::of(response.headers).map_err(FramingError::ContentLength)?;

@@ -8,10 +8,10 @@ mod summary;
 mod writes;
 
 pub use distribution::{Distribution, percentiles};
+pub(crate) use headline::rounds;
 pub use headline::{
     CpuPerRequest, Spread, answered_requests, cpu_per_request_ns, failed_responses, syscalls_per_request,
 };
-pub(crate) use headline::rounds;
 pub use invariants::Invariants;
 pub(crate) use invariants::accounts_disagree;
 pub use summary::{ClientTerm, OTHER_ROUTES, PhaseSummary, ROUTES_KEPT, Summary};
