@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: what tracer itself costs, each figure beside its goal.
 
 mod bpf;
+mod driver;
 mod estimate;
 mod loss;
 mod overhead;
@@ -48,6 +49,11 @@ enum Which {
     Loss(loss::Args),
     /// From command to first request under load
     Start(start::Args),
+    /// What the load driver costs beside wrk (and oha), and how exact its constant rate is
+    Driver(driver::Args),
+    /// The server of `driver`
+    #[command(hide = true)]
+    EpollServer,
     /// How often the verdict of `tracer diff` is right
     Verdict(verdict::Args),
 }
@@ -66,6 +72,9 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
     if let Which::Verdict(verdict::Args { simulate: true, sessions, .. }) = &args.which {
         return Ok(verdict::simulate(*sessions));
     }
+    if let Which::EpollServer = &args.which {
+        return driver::serve().map(|()| Verdict::Held);
+    }
     if cfg!(debug_assertions) {
         return in_release();
     }
@@ -83,6 +92,8 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
         Which::Bpf(args) => bpf::run(args),
         Which::Loss(args) => loss::run(args),
         Which::Start(args) => start::run(args),
+        Which::Driver(args) => driver::run(args),
+        Which::EpollServer => driver::serve().map(|()| Verdict::Held),
         Which::Verdict(args) => verdict::run(args),
     }
 }
