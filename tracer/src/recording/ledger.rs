@@ -13,7 +13,7 @@ pub struct Ledger {
     pub sent: Option<u64>,
     /// Requests traced in full.
     pub traced: u64,
-    /// Requests begun before attach or unanswered at detach.
+    /// Requests begun before attach, unanswered at detach, or not read yet when the target exited.
     pub mid_flight: u64,
     /// Requests spoiled by a record the full ring refused.
     pub lost_ring_full: u64,
@@ -78,6 +78,12 @@ impl Ledger {
     pub fn unexplained(&self) -> Option<i64> {
         let explained = self.traced + self.mid_flight + self.lost_ring_full + self.lost_connections_full;
         self.sent.map(|sent| sent as i64 - explained as i64)
+    }
+
+    /// The target exited: of the requests that are unexplained, as many as could be on their way were not read any more.
+    pub fn target_exited(&mut self, on_their_way_at_most: u64) {
+        let unread = self.unexplained().and_then(|unexplained| u64::try_from(unexplained).ok());
+        self.mid_flight += unread.unwrap_or_default().min(on_their_way_at_most);
     }
 
     /// Lost requests over all requests, 0..=1.

@@ -9,12 +9,12 @@ use super::{
     launch::{Launch, Tracing},
     new_run,
     progress::Progress,
-    put_traced,
+    put_traced, target_exited,
 };
 use crate::{
     check::Checker,
     load::Stop,
-    recording::{INTERRUPTED, LoadTotals, Round, Run, TARGET_EXITED, disk::Writer},
+    recording::{INTERRUPTED, LoadTotals, Round, Run, disk::Writer},
     report::{self, Row},
     scenario::{Length, Request, Scenario, Server},
     stats::Summary,
@@ -144,7 +144,7 @@ impl Bench<'_> {
         put_traced(&mut run, traced.unwrap_or_default());
         run.load = Some(totals_of(&run.rounds, self.scenario.connections));
         if let Some(exit) = exit {
-            run.ended_early = TARGET_EXITED.into();
+            target_exited(&mut run);
             run.notes.push(exit);
         } else if interrupt::requested() {
             run.ended_early = INTERRUPTED.into();

@@ -18,7 +18,7 @@ use anyhow::Result;
 use crate::{
     check::Checker,
     load::Plan,
-    recording::{Request, Run, SCHEMA_VERSION, disk::Writer},
+    recording::{Request, Run, SCHEMA_VERSION, TARGET_EXITED, disk::Writer},
     scenario,
     stats::Summary,
     target::environment::fingerprint,
@@ -78,6 +78,12 @@ fn put_traced(run: &mut Run, traced: Traced) {
     run.throttled_ns = traced.throttled_ns;
     run.reader_cpu_ns = traced.reader_cpu_ns;
     run.map_bytes = traced.map_bytes;
+}
+
+/// The target exited in mid-run. For a run that has its ledger and its load.
+fn target_exited(run: &mut Run) {
+    run.ended_early = TARGET_EXITED.into();
+    run.ledger.target_exited(run.load.as_ref().map_or(0, |load| load.connections.into()));
 }
 
 /// The driver's plan for a workload of a scenario.

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, anyhow};
 
-use super::{Gather, interrupt, new_run, progress::Progress, put_traced};
+use super::{Gather, interrupt, new_run, progress::Progress, put_traced, target_exited};
 use crate::{
     check::Checker,
     load::{Driver, Expectation, LoadResult, Plan, Route, Sample, Stop, Url},
@@ -152,6 +152,9 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
     }
     recorded.stop();
     put_traced(&mut run, traced);
+    if run.ended_early == TARGET_EXITED {
+        target_exited(&mut run);
+    }
     if run.conservation.exited_processes > 0 {
         // What the kernel knew of them went with them: ours is all there is.
         for round in &mut run.rounds {

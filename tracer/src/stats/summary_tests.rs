@@ -143,6 +143,18 @@ fn violated_promises_of_a_run_are_told() {
         ");
 }
 
+#[test]
+fn what_a_target_that_exited_did_not_read_was_on_its_way() {
+    let ledger = |sent, traced| Ledger { sent: Some(sent), traced, ..Ledger::default() };
+    let after = |mut ledger: Ledger, on_their_way| {
+        ledger.target_exited(on_their_way);
+        (ledger.mid_flight, ledger.unexplained())
+    };
+    assert_eq!(after(ledger(10, 8), 4), (2, Some(0)));
+    assert_eq!(after(ledger(10, 2), 4), (4, Some(4)), "more than the connections can hold is a loss");
+    assert_eq!(after(ledger(8, 10), 4), (0, Some(-2)));
+}
+
 proptest! {
     #[test]
     fn merged_is_as_added_together(
