@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use fastrand::Rng;
 use tracer::{
     diff::{self, Comparison, Design, Metric, Origin, Side},
@@ -72,10 +72,18 @@ fn pool(change: f64, launches: usize) -> Result<Comparison> {
     while comparison.launches.len() < launches && comparison.ended_early.is_empty() {
         let next = comparison.launches.len() + 1;
         eprintln!("planted {:+.0} %: launch {next} of {launches}", change * 100.0);
-        gather(&mut comparison, &contenders, next, &Progress::new())?;
+        gather_apart(&mut comparison, &contenders, next)?;
         diff::save(&comparison, &folder)?;
     }
     Ok(comparison)
+}
+
+/// In a thread of its own: measuring pins its thread to the driver's CPU, and the next one needs all of them again.
+fn gather_apart(comparison: &mut Comparison, contenders: &Contenders, launches: usize) -> Result<()> {
+    std::thread::scope(|scope| {
+        let gathering = scope.spawn(|| gather(comparison, contenders, launches, &Progress::new()));
+        gathering.join().map_err(|_| anyhow!("the measuring thread panicked"))?
+    })
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -93,7 +101,7 @@ fn cpu_per_request_ns() -> Result<f64> {
     let origin = origin("spin_ns=0", "spin_ns=0");
     let contenders = Contenders::of(&origin)?;
     let mut comparison = begin(origin, DESIGN, &contenders);
-    gather(&mut comparison, &contenders, CALIBRATION, &Progress::new())?;
+    gather_apart(&mut comparison, &contenders, CALIBRATION)?;
     let values = comparison.launches.iter().filter_map(|launch| Metric::Cpu.value(launch, 0, Side::A));
     median(&values.collect::<Vec<_>>()).context("nothing was measured to calibrate by")
 }
