@@ -246,7 +246,11 @@ pub fn drained(connection: &Connection, end_sequence: u32) {
 #[inline(always)]
 pub fn acked(connection: &Connection, acked_ns: u64, end_sequence: u32) {
     let now = now_ns();
-    lifecycle(Lifecycle { end_sequence, enter_ns: acked_ns, ..of_connection(RecordKind::Acked, connection, now) });
+    lifecycle(Lifecycle {
+        end_sequence,
+        enter_ns: acked_ns,
+        ..of_connection(RecordKind::Acked, connection, now)
+    });
 }
 
 #[inline(always)]
