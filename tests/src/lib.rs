@@ -4,4 +4,5 @@ pub mod cases;
 pub mod cli;
 pub mod metronome;
 pub mod misbehaving;
+pub mod running;
 pub mod truth;

@@ -3,21 +3,18 @@
 use std::{
     collections::HashSet,
     fs,
-    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tracer::{
-    equal_work::{Answer, ask, differences},
-    scenario::{Expect, Request, Scenario, Server},
-    target::{SpawnOptions, Target},
+use tracer::{equal_work::differences, scenario::Scenario};
+use tracer_tests::{
+    cli::{Said, begin, run, start, tracer},
+    running::{Running, assert_json, request},
 };
-use tracer_tests::cli::{Said, begin, run, start, tracer};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest run of a part of a suite, on a machine that others keep busy.
 const SUITE_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -28,52 +25,6 @@ fn suite_file(name: &str) -> PathBuf {
 #[track_caller]
 fn s200() -> Scenario {
     Scenario::load(&suite_file("s200")).expect("the suite is a sound scenario")
-}
-
-/// A server of a suite while it runs.
-struct Running(Target);
-
-impl Running {
-    /// Starts it with more in its environment.
-    #[track_caller]
-    fn start(server: &Server, more: &[(&str, &str)]) -> Self {
-        let mut server = server.clone();
-        server.env.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let mut target = Target::spawn(&server, &SpawnOptions::default())
-            .unwrap_or_else(|error| panic!("{}: {error:#}", server.name));
-        target.wait_ready(&server.ready, PATIENCE).unwrap_or_else(|error| panic!("{error:#}"));
-        Self(target)
-    }
-
-    #[track_caller]
-    fn ask(&self, request: &Request) -> Answer {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.0.port()));
-        ask(address, request, PATIENCE).unwrap_or_else(|error| panic!("{error:#}"))
-    }
-
-    #[track_caller]
-    fn get(&self, path: &str) -> Answer {
-        self.ask(&request("GET", path))
-    }
-}
-
-fn request(method: &str, path: &str) -> Request {
-    Request {
-        name: String::new(),
-        method: method.into(),
-        path: path.into(),
-        headers: Vec::new(),
-        body: Vec::new(),
-        expect: Expect { status: 200, body: None },
-        same_headers: Vec::new(),
-    }
-}
-
-#[track_caller]
-fn assert_json(answer: &Answer, status: u16, body: &str) {
-    assert_eq!((answer.status, String::from_utf8_lossy(&answer.body).as_ref()), (status, body));
-    let content_type = answer.header("content-type").unwrap_or_default();
-    assert!(content_type.starts_with("application/json"), "{content_type:?}");
 }
 
 #[test]
