@@ -196,9 +196,8 @@ pub fn drive(
     driver: &mut Driver,
     stop: Stop,
 ) -> (LoadResult, Traced, Vec<Request>) {
-    let mut load = driver.run_keeping_samples(stop).expect("the driver runs");
+    let load = driver.run_sending_samples(stop, window.samples()).expect("the driver runs");
     assert_eq!(load.totals.errors, 0, "{:?}", load.totals.first_error);
-    window.add_samples(std::mem::take(&mut load.samples)).expect("the window takes samples");
     let (traced, requests) = window.close(Some(load.sent())).expect("the window closes");
     (load, traced, requests.0)
 }

@@ -227,7 +227,8 @@ fn requests_apart_do_not_touch() {
     for (answer, request) in answers.iter().zip(&requests.0) {
         // One clock: the kernel's marks lie between the client's.
         assert!(answer.send_ns <= request.first_byte_ns, "{answer:?} {request:?}");
-        let client = ClientTimes { send_ns: answer.send_ns, done_ns: answer.done_ns };
+        let client =
+            ClientTimes { send_ns: answer.send_ns, done_ns: answer.done_ns, ..ClientTimes::default() };
         assert!(request.end_by_client_ns(&client) <= answer.done_ns, "{answer:?} {request:?}");
     }
     for pair in requests.0.windows(2) {
@@ -315,15 +316,15 @@ fn a_target_may_end_in_mid_window() {
     let mut client = served.client();
     client.get("/");
     let window = served.open(true);
-    let mut load = driver.run_keeping_samples(Stop::Count(REQUESTS)).expect("the driver runs");
+    let load = driver.run_sending_samples(Stop::Count(REQUESTS), window.samples()).expect("the driver runs");
     let asleep = times_asleep(&served);
     client.send("/?sleep_us=60000000");
     until("the server has read the last request", || times_asleep(&served) > asleep);
     served.target.stop();
-    window.add_samples(std::mem::take(&mut load.samples)).expect("the window takes samples");
-    let (traced, requests) = window.close(Some(load.sent() + 1)).expect("the window closes");
+    let (traced, requests) = window.close(Some(load.sent())).expect("the window closes");
     let ledger = &traced.tally.ledger;
-    assert_eq!((ledger.traced, ledger.mid_flight), (REQUESTS, 1), "{ledger:?}");
+    let others = ledger.other_clients;
+    assert_eq!((ledger.traced, ledger.mid_flight, others), (REQUESTS, 1, 1), "{ledger:?}");
     assert_eq!((ledger.unexplained(), ledger.defects), (Some(0), 0), "{ledger:?}");
     assert_eq!(requests.0.len() as u64, REQUESTS);
     assert_closed(&load, &requests.0);

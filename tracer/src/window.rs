@@ -17,7 +17,7 @@ use tracer_common::counters::Counter;
 
 use crate::{
     attribution::{Attribution, Awaited, Tally, join::Joiner},
-    load::{Sample, monotonic_ns},
+    load::{ClientRecord, monotonic_ns},
     probe::{Options, Probes, ProgramRuns, hooks::Detail, reader::Reader, switch_every_cpu},
     recording::{Conservation, HolderTotals, Ledger, Request, SyscallTotals},
     target::{
@@ -46,7 +46,7 @@ pub struct Settings {
     pub probes: Options,
     /// Keep query strings in paths.
     pub keeps_query: bool,
-    /// Our own driver sends: its samples are joined with the requests.
+    /// Our own driver sends: its times are joined with the requests, and all other connections are of other clients.
     pub joins_samples: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Window<S: Sink> {
     throttled: Option<(u32, u64)>,
     begin: Edge,
     stop: Arc<AtomicBool>,
-    samples: Sender<Vec<Sample>>,
+    samples: Sender<ClientRecord>,
     reader: JoinHandle<Read<S>>,
 }
 
@@ -151,13 +151,8 @@ impl<S: Sink> Window<S> {
         Ok(Self { probes, account, throttled, begin, stop, samples, reader: thread })
     }
 
-    /// Adds samples of the driver, in any portions, but in order for each connection.
-    pub fn add_samples(&self, samples: Vec<Sample>) -> Result<()> {
-        self.samples.send(samples).map_err(|_| anyhow!("the reader's thread ended early; please report this"))
-    }
-
-    /// Where a driver sends its samples as they come, in order for each connection.
-    pub fn samples(&self) -> Sender<Vec<Sample>> {
+    /// Where a driver tells of its connections and sends its samples as they come, in order for each connection.
+    pub fn samples(&self) -> Sender<ClientRecord> {
         self.samples.clone()
     }
 
@@ -269,7 +264,7 @@ struct Reading<S: Sink> {
     reader: Reader,
     attribution: Attribution,
     joiner: Option<Joiner>,
-    incoming: Receiver<Vec<Sample>>,
+    incoming: Receiver<ClientRecord>,
     sink: S,
     result: Result<()>,
 }
@@ -289,7 +284,9 @@ impl<S: Sink> Reading<S> {
     }
 
     fn drain(&mut self, now_ns: u64) {
-        let Self { reader, attribution, joiner, incoming, sink, result } = self;
+        // After `now_ns` was read: a connection of the driver's is told of before it carries a request.
+        self.hear_driver();
+        let Self { reader, attribution, joiner, sink, result, .. } = self;
         let mut put = |request| {
             if result.is_ok() {
                 *result = sink.take(request);
@@ -300,16 +297,29 @@ impl<S: Sink> Reading<S> {
                 Some(joiner) => joiner.request(request, &mut put),
                 None => put(request),
             });
-        });
-        if let Some(joiner) = joiner {
-            for sample in incoming.try_iter().flatten() {
-                joiner.sample(sample, &mut put);
+            for unanswered in attribution.tally.unanswered.drain(..) {
+                if let Some(joiner) = joiner {
+                    joiner.unanswered(unanswered);
+                }
             }
-        }
+        });
+    }
+
+    /// Takes what the driver has told by now.
+    fn hear_driver(&mut self) {
+        let Self { joiner, incoming, sink, result, .. } = self;
+        let Some(joiner) = joiner else { return };
+        let mut put = |request| {
+            if result.is_ok() {
+                *result = sink.take(request);
+            }
+        };
+        incoming.try_iter().for_each(|record| joiner.client(record, &mut put));
     }
 
     fn finish(mut self) -> Read<S> {
-        let Self { reader, attribution, joiner, incoming, sink, result } = &mut self;
+        self.hear_driver();
+        let Self { reader, attribution, joiner, sink, result, .. } = &mut self;
         let mut put = |request| {
             if result.is_ok() {
                 *result = sink.take(request);
@@ -319,13 +329,13 @@ impl<S: Sink> Reading<S> {
             Some(joiner) => joiner.request(request, &mut put),
             None => put(request),
         });
-        let ledger = &mut attribution.tally.ledger;
+        let Tally { ledger, unanswered, .. } = &mut attribution.tally;
         ledger.defects += reader.foreign;
         if let Some(joiner) = joiner {
-            for sample in incoming.try_iter().flatten() {
-                joiner.sample(sample, &mut put);
-            }
+            unanswered.drain(..).for_each(|unanswered| joiner.unanswered(unanswered));
             joiner.finish(&mut put);
+            ledger.joined += joiner.joined;
+            ledger.other_clients += joiner.other_clients;
             ledger.defects += joiner.contradictions;
             if let Some(example) = joiner.contradiction_example.take() {
                 ledger.defect_example.get_or_insert(example);

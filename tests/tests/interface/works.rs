@@ -78,6 +78,43 @@ fn a_recording_reports_the_same_figures() {
 }
 
 #[test]
+fn requests_of_other_clients_are_told_apart_from_our_load() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let output = folder.path().join("it");
+    let (pid, url) = (server.pid().to_string(), server.url("/"));
+    let options = ["record", "-p", &pid, "--url", &url, "--duration", "1s", "-o", text(&output)];
+    let mut running = start(tracer(options).args(["--format", "json"]));
+    until_traced(&mut running);
+    // Visitors come and go; one never sends all of its request.
+    let mut waits = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
+    std::io::Write::write_all(&mut waits, b"POST /echo HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\n")
+        .unwrap();
+    let served = traffic_while(server.port, || running.runs());
+    let said = running.said();
+    let report = said.json();
+    let row = row(&report);
+    let count = |name: &str| row["ledger"][name].as_u64().unwrap_or_else(|| panic!("no {name}: {said:#?}"));
+    assert_eq!(row["ledger"]["unexplained"], 0, "{said:#?}");
+    assert!((2..=served + 1).contains(&count("other_clients")), "{served}: {said:#?}");
+    assert_eq!((count("joined"), &row["ledger"]["joined_share"]), (count("sent"), &1.0.into()), "{said:#?}");
+    assert_eq!(count("sent") + count("other_clients"), count("traced") + count("mid_flight"), "{said:#?}");
+    assert_eq!(row["requests"], count("traced"));
+    // The visitors take CPUs from everybody: what that does to the kernel's accounts is not the matter here.
+    let defects = row["defects"].as_array().expect("defects are listed");
+    assert!(defects.iter().all(|defect| defect.as_str().unwrap().starts_with("conservation")), "{said:#?}");
+    let told = run(["report", text(&output)]).unwrapped();
+    for part in [
+        " of other clients = ",
+        " + 0 unexplained: held",
+        "(100.0 %)",
+        "note other clients used the server too",
+    ] {
+        assert!(told.contains(part), "`{part}` is missing: {told}");
+    }
+}
+
+#[test]
 fn duckdb_reads_the_requests_and_their_phases_add_up() {
     let _alone = begin();
     let tools = env::var("TRACER_TEST_TOOLS").expect("TRACER_TEST_TOOLS is not set: run `cargo xtask test`");

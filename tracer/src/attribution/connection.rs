@@ -67,6 +67,15 @@ enum Protocol {
     Foreign,
 }
 
+/// Requests that were open when their connection ended.
+#[derive(Default)]
+pub struct Closed {
+    /// Answered in full, as far as can be told.
+    pub answered: Vec<Exchange>,
+    /// The others.
+    pub unanswered: Vec<Exchange>,
+}
+
 /// What a connection needs of everything else.
 pub struct Around<'a> {
     /// Reads request heads.
@@ -180,10 +189,10 @@ impl Connection {
         }
     }
 
-    /// Ends everything: gives out the requests that were answered and counts the others. `destroyed`: the connection
+    /// Ends everything, and gives out the requests that were open. `destroyed`: the connection
     /// is gone, so that nothing of it goes on after the window.
-    pub fn close(&mut self, destroyed: bool, ledger: &mut Ledger) -> Vec<Exchange> {
-        let mut answered = Vec::new();
+    pub fn close(&mut self, destroyed: bool, ledger: &mut Ledger) -> Closed {
+        let mut closed = Closed::default();
         while let Some(mut exchange) = self.open.pop_front() {
             if !exchange.response_over && exchange.answered() && self.follows_responses() {
                 let ends_here = self.responses.ends_with_connection();
@@ -197,14 +206,14 @@ impl Connection {
             if exchange.response_over {
                 exchange.comes_after(self.previous_end_ns);
                 self.previous_end_ns = exchange.end_ns();
-                answered.push(exchange);
+                closed.answered.push(exchange);
             } else if self.protocol == (Protocol::Opaque { confirmed: false }) {
                 ledger.malformed_requests += 1;
             } else {
-                ledger.mid_flight += 1;
+                closed.unanswered.push(exchange);
             }
         }
-        answered
+        closed
     }
 
     /// Responses end by their bytes, and not by turn-taking.

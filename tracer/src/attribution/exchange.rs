@@ -302,6 +302,11 @@ impl Exchange {
         self.request_over && self.response_over && !awaits
     }
 
+    /// When its first byte could be read, or the nearest that is known.
+    pub fn first_byte_ns(&self) -> u64 {
+        self.first_byte_ns
+    }
+
     /// End of the response as known so far.
     pub fn end_ns(&self) -> u64 {
         self.response.as_ref().map_or(0, |response| response.end_ns())

@@ -54,10 +54,23 @@ pub struct Tally {
     pub accepted: u64,
     /// Sum of their waits from ESTABLISHED to accept, nanoseconds.
     pub accept_wait_ns: u64,
+    /// Requests in mid-flight that ended unanswered since the caller last took them away.
+    pub unanswered: Vec<Unanswered>,
     /// Process ids that joined by fork.
     pub forked: Vec<u32>,
     /// Process ids that ended.
     pub exited: Vec<u32>,
+}
+
+/// A request that was never answered, as far as was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// The connection: unique within the run.
+    pub connection_id: u64,
+    /// The client's port.
+    pub remote_port: u16,
+    /// When its first byte could be read.
+    pub first_byte_ns: u64,
 }
 
 impl Tally {
@@ -68,6 +81,7 @@ impl Tally {
         self.connections += other.connections;
         self.accepted += other.accepted;
         self.accept_wait_ns += other.accept_wait_ns;
+        self.unanswered.extend(other.unanswered);
         self.forked.extend(other.forked);
         self.exited.extend(other.exited);
     }
@@ -210,8 +224,17 @@ impl Attribution {
         let Some(mut connection) = self.connections.remove(&id) else {
             return;
         };
-        for exchange in connection.close(destroyed, &mut self.tally.ledger) {
+        let closed = connection.close(destroyed, &mut self.tally.ledger);
+        for exchange in closed.answered {
             attribute(&exchange, connection.ports, &mut self.tally, emit);
+        }
+        for exchange in closed.unanswered {
+            self.tally.ledger.mid_flight += 1;
+            self.tally.unanswered.push(Unanswered {
+                connection_id: id,
+                remote_port: connection.ports.remote,
+                first_byte_ns: exchange.first_byte_ns(),
+            });
         }
     }
 }

@@ -130,6 +130,9 @@ impl Connection {
     pub async fn drive(mut self, run: Rc<Run>) -> Self {
         self.now_ns = monotonic_ns();
         self.free_ns = self.now_ns;
+        if let Some(socket) = &self.socket {
+            run.window.borrow().carried_by(socket.local_port, socket.opened_ns);
+        }
         loop {
             let todo = self.fill(&mut run.window.borrow_mut());
             match todo {
@@ -214,6 +217,7 @@ impl Connection {
         match opened {
             Ok(mut socket) => {
                 window.connected(self.now_ns - begun_ns, std::mem::take(&mut self.lost_socket));
+                window.carried_by(socket.local_port, socket.opened_ns);
                 socket.sent = self.in_flight.len() as u64;
                 self.socket = Some(socket);
             }

@@ -38,7 +38,9 @@ pub use self::clock::monotonic_ns;
 pub use self::errors::{ErrorClass, ErrorCounts, FirstError};
 pub use self::files::Files;
 pub use self::plan::{Abort, Endpoint, Expectation, ExpectedBody, Plan, Route};
-pub use self::result::{Counts, LoadResult, Paced, RouteResult, Sample, Second, Seconds, Tick, WorkerResult};
+pub use self::result::{
+    ClientRecord, Counts, LoadResult, Paced, RouteResult, Sample, Second, Seconds, Tick, WorkerResult,
+};
 pub use self::server::{ServerUse, ServerWatch};
 pub use self::text::text;
 pub use self::url::Url;
@@ -102,12 +104,12 @@ impl Driver {
         self.order(stop, Sampling::Keep, None)
     }
 
-    /// Like [`run`](Self::run), and sends every request's times in portions as they come, in the order of completion on
-    /// each connection: memory does not grow with the number of requests.
+    /// Like [`run`](Self::run), and tells of its connections, and of every request's times in portions as they come:
+    /// memory does not grow with the number of requests.
     pub fn run_sending_samples(
         &mut self,
         stop: Stop,
-        samples: mpsc::Sender<Vec<Sample>>,
+        samples: mpsc::Sender<ClientRecord>,
     ) -> anyhow::Result<LoadResult> {
         self.order(stop, Sampling::Send(samples), None)
     }

@@ -26,6 +26,20 @@ pub struct Sample {
     pub done_ns: u64,
 }
 
+/// What a driver tells of its connections while a run goes on.
+#[derive(Clone, Debug)]
+pub enum ClientRecord {
+    /// It has this connection; told before the connection carries a request of the run.
+    Opened {
+        /// The client's port.
+        remote_port: u16,
+        /// Read just after it was connected.
+        at_ns: u64,
+    },
+    /// Requests that were answered, in the order of completion on each connection.
+    Answered(Vec<Sample>),
+}
+
 /// What one run found.
 #[derive(Clone, Debug)]
 pub struct LoadResult {

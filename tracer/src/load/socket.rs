@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::timeout;
 
+use super::clock::monotonic_ns;
 use super::errors::Failure;
 use super::plan::{Endpoint, Plan};
 
@@ -20,6 +21,8 @@ pub(super) struct Socket {
     stream: Stream,
     /// Zero on a UNIX socket.
     pub local_port: u16,
+    /// Read just after it was connected.
+    pub opened_ns: u64,
     /// Requests that were sent on it.
     pub sent: u64,
     /// Responses it carried.
@@ -58,7 +61,7 @@ impl Socket {
     }
 
     fn of(stream: Stream, local_port: u16) -> Self {
-        Self { stream, local_port, sent: 0, answered: 0 }
+        Self { stream, local_port, opened_ns: monotonic_ns(), sent: 0, answered: 0 }
     }
 
     pub fn poll_read(&mut self, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

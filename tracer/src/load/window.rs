@@ -9,7 +9,7 @@ use super::mix::Mix;
 use super::pace::Schedule;
 use super::plan::Plan;
 use super::request::Numbers;
-use super::result::{Counts, LoadResult, Sample, Tick, WorkerResult};
+use super::result::{ClientRecord, Counts, LoadResult, Sample, Tick, WorkerResult};
 
 /// Attempts to open a connection that may fail in a row, per connection, before the run is given up.
 const CONNECT_ATTEMPTS: u64 = 3;
@@ -30,7 +30,7 @@ pub(super) struct Controls {
 pub(super) enum Sampling {
     Off,
     Keep,
-    Send(mpsc::Sender<Vec<Sample>>),
+    Send(mpsc::Sender<ClientRecord>),
 }
 
 /// A run as all threads are asked for it.
@@ -235,6 +235,14 @@ impl Window {
         self.result.totals.reconnects += u64::from(replaces_closed);
     }
 
+    /// A connection will carry requests of this run: those of other clients are not among its.
+    pub fn carried_by(&self, remote_port: u16, opened_ns: u64) {
+        if let Sampling::Send(sender) = &self.order.sampling {
+            // As with samples.
+            let _ = sender.send(ClientRecord::Opened { remote_port, at_ns: opened_ns });
+        }
+    }
+
     pub fn wrote(&mut self, bytes: u64) {
         self.result.bytes_out += bytes;
     }
@@ -319,7 +327,7 @@ impl Window {
     fn send_samples(&mut self) {
         if let Sampling::Send(sender) = &self.order.sampling {
             // Whoever wanted them may be gone: then nobody misses them.
-            let _ = sender.send(std::mem::take(&mut self.result.samples));
+            let _ = sender.send(ClientRecord::Answered(std::mem::take(&mut self.result.samples)));
         }
     }
 

@@ -117,6 +117,9 @@ fn times() -> Vec<Column> {
         }),
         nanoseconds("wakeup_ns", "of queue: until the sleeping thread ran", |r| &mut r.wakeup_ns),
         client("client_send_ns", "CLOCK_MONOTONIC before the driver's write", |c| &mut c.send_ns),
+        client("client_first_byte_ns", "CLOCK_MONOTONIC after the driver's first read of it", |c| {
+            &mut c.first_byte_ns
+        }),
         client("client_done_ns", "CLOCK_MONOTONIC after the driver's last read", |c| &mut c.done_ns),
     ]);
     columns

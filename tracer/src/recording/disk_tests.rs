@@ -39,7 +39,7 @@ prop_compose! {
         blocked_call_plus_one in 0u32..600,
         counts in any::<(u32, u32, u32, u32, u32, u64, u64)>(),
         writes in prop::collection::vec(write_call(), 0..=WRITES_KEPT),
-        client in prop::option::of(any::<(u64, u64)>()),
+        client in prop::option::of(any::<(u64, u64, u64)>()),
     ) -> Request {
         let mut write_calls = [WriteCall::default(); WRITES_KEPT];
         write_calls[..writes.len()].copy_from_slice(&writes);
@@ -57,7 +57,11 @@ prop_compose! {
             blocked_call_plus_one, reads, shared_reads, writes: writes_moved, shared_writes, writes_eagain,
             write_calls, write_calls_len: writes.len() as u8,
             bytes_in, bytes_out,
-            client: client.map(|(send_ns, done_ns)| ClientTimes { send_ns, done_ns }),
+            client: client.map(|(send_ns, first_byte_ns, done_ns)| ClientTimes {
+                send_ns,
+                first_byte_ns,
+                done_ns,
+            }),
         }
     }
 }
@@ -183,5 +187,5 @@ fn every_column_says_what_it_holds_and_nanoseconds_end_in_ns() {
         assert!(!field.metadata()["meaning"].is_empty(), "{}", field.name());
     }
     let ns = columns.iter().filter(|column| column.unit() == "ns").count();
-    assert_eq!(ns, 3 + 7 + 5 + 2 + 35 + 5);
+    assert_eq!(ns, 3 + 7 + 5 + 3 + 35 + 5);
 }

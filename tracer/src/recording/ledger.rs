@@ -6,11 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Inference;
 
-/// Where every request went: sent = traced + lost by cause + unexplained.
+/// Where every request went: sent + those of other clients = traced + lost by cause + unexplained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Requests the driver sent and got answered; `None` without our driver.
     pub sent: Option<u64>,
+    /// Requests of connections that our driver never opened, while it ran: among those traced or in mid-flight.
+    #[serde(default)]
+    pub other_clients: u64,
+    /// Requests that the driver's own times of them were joined with, among the traced.
+    #[serde(default)]
+    pub joined: u64,
     /// Requests traced in full.
     pub traced: u64,
     /// Requests begun before attach, unanswered at detach, or not read yet when the target exited.
@@ -50,6 +56,8 @@ impl Ledger {
             (Some(a), Some(b)) => Some(a + b),
             (one, other) => one.or(other),
         };
+        self.other_clients += other.other_clients;
+        self.joined += other.joined;
         self.traced += other.traced;
         self.mid_flight += other.mid_flight;
         self.lost_ring_full += other.lost_ring_full;
@@ -74,10 +82,19 @@ impl Ledger {
         }
     }
 
-    /// sent - traced - every counted cause; must be zero. `None` without our driver.
+    /// sent + those of other clients - traced - every counted cause; must be zero. `None` without our driver.
     pub fn unexplained(&self) -> Option<i64> {
-        let explained = self.traced + self.mid_flight + self.lost_ring_full + self.lost_connections_full;
-        self.sent.map(|sent| sent as i64 - explained as i64)
+        let lost = (self.lost_ring_full + self.lost_connections_full) as i64;
+        let all = self.sent? + self.other_clients;
+        let unexplained = all as i64 - (self.traced + self.mid_flight) as i64 - lost;
+        // Of a lost request it is not known whose it was: with other clients, up to all of them were theirs.
+        let were_theirs = if self.other_clients > 0 { (-unexplained).clamp(0, lost) } else { 0 };
+        Some(unexplained + were_theirs)
+    }
+
+    /// Share of the driver's requests that its own times were joined with, 0..=1. `None` without our driver.
+    pub fn joined_share(&self) -> Option<f64> {
+        self.sent.filter(|&sent| sent > 0).map(|sent| self.joined as f64 / sent as f64)
     }
 
     /// The target exited: of the requests that are unexplained, as many as could be on their way were not read any more.
@@ -90,7 +107,7 @@ impl Ledger {
     pub fn loss_share(&self) -> f64 {
         let lost =
             self.lost_ring_full + self.lost_connections_full + self.unexplained().unwrap_or(0).unsigned_abs();
-        let all = self.sent.unwrap_or(self.traced + lost).max(1);
+        let all = self.sent.map_or(self.traced + lost, |sent| sent + self.other_clients).max(1);
         lost as f64 / all as f64
     }
 }

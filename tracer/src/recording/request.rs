@@ -97,6 +97,8 @@ impl WriteCall {
 pub struct ClientTimes {
     /// Before the driver's write.
     pub send_ns: u64,
+    /// After the driver's read that brought the first byte of the response.
+    pub first_byte_ns: u64,
     /// After the driver's read that completed the response.
     pub done_ns: u64,
 }

@@ -60,11 +60,14 @@ pub struct Round {
     pub server_cpu_ns: u64,
     /// run_delay nanoseconds of the server.
     pub server_run_delay_ns: u64,
+    /// Requests of other clients meanwhile; known with probes only.
+    #[serde(default)]
+    pub other_requests: u64,
 }
 
 impl Round {
     /// Server CPU nanoseconds per request.
     pub fn server_cpu_per_request_ns(&self) -> f64 {
-        self.server_cpu_ns as f64 / self.load.requests.max(1) as f64
+        self.server_cpu_ns as f64 / (self.load.requests + self.other_requests).max(1) as f64
     }
 }

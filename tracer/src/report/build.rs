@@ -66,6 +66,7 @@ pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
             counts: run.ledger.clone(),
             unexplained: run.ledger.unexplained(),
             loss_share: run.ledger.loss_share(),
+            joined_share: run.ledger.joined_share(),
         },
         conservation: conservation(run),
         environment: run.environment.clone(),
@@ -291,7 +292,13 @@ fn conservation(run: &Run) -> Vec<ConservationLine> {
 
 fn notes(run: &Run) -> Vec<String> {
     let early = (!run.ended_early.is_empty()).then(|| format!("ended early: {}", run.ended_early));
-    early.into_iter().chain(run.notes.iter().cloned()).collect()
+    let others = (run.ledger.other_clients > 0).then(|| {
+        format!(
+            "other clients used the server too: {}, which are in every figure but the rate and the client's latency",
+            counted(run.ledger.other_clients, "request")
+        )
+    });
+    early.into_iter().chain(others).chain(run.notes.iter().cloned()).collect()
 }
 
 fn defects(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Vec<String> {

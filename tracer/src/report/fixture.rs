@@ -35,8 +35,11 @@ pub(crate) fn request(n: u64) -> Request {
         bytes_out: 165,
         ..Request::default()
     };
-    request.client =
-        Some(ClientTimes { send_ns: first_byte_ns.saturating_sub(1_200), done_ns: request.end_ns + 4_000 });
+    request.client = Some(ClientTimes {
+        send_ns: first_byte_ns.saturating_sub(1_200),
+        done_ns: request.end_ns + 4_000,
+        ..ClientTimes::default()
+    });
     let state = |phase: Phase| phase as usize;
     request.states[state(Phase::Queue)].other_cpu_ns = queue_ns - 1_000;
     request.states[state(Phase::Queue)].run_queue_ns = 1_000;
@@ -100,7 +103,7 @@ fn load(requests: u64, elapsed_ns: u64) -> LoadTotals {
 }
 
 fn round(traced: bool, elapsed_ns: u64, server_cpu_ns: u64) -> Round {
-    Round { traced, load: load(REQUESTS, elapsed_ns), server_cpu_ns, server_run_delay_ns: 0 }
+    Round { traced, load: load(REQUESTS, elapsed_ns), server_cpu_ns, ..Round::default() }
 }
 
 fn syscall(name: &str, calls: u64, eagain: u64) -> SyscallTotals {
@@ -134,6 +137,7 @@ pub(crate) fn run() -> Run {
         holders: vec![holder(12, "ksoftirqd/0", 1_500_000, false), holder(77, "tracer", 500_000, true)],
         ledger: Ledger {
             sent: Some(REQUESTS),
+            joined: REQUESTS,
             traced: REQUESTS,
             kernel_counters: vec![("records".into(), 2_040), ("ring_full".into(), 0)],
             ..Ledger::default()

@@ -356,6 +356,9 @@ pub struct LedgerReport {
     pub unexplained: Option<i64>,
     /// Lost over all.
     pub loss_share: f64,
+    /// Share of the driver's requests that its own times (send, first byte, last byte) were joined with. `None` without
+    /// our driver.
+    pub joined_share: Option<f64>,
 }
 
 /// One account of ours beside that of the kernel.

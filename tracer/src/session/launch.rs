@@ -87,7 +87,8 @@ impl<'a> Launch<'a> {
         let (load, used) = self.accounted(|| driver.run_sending_samples(stop, samples))?;
         let (traced, back) = window.close(Some(load.sent()))?;
         *gather = back;
-        Ok((round(true, load, used), traced))
+        let other_requests = traced.tally.ledger.other_clients;
+        Ok((Round { other_requests, ..round(true, load, used) }, traced))
     }
 
     /// A load, and the CPU and run-queue time of the server meanwhile.
@@ -105,5 +106,11 @@ pub(super) fn spawn_options(placement: &Placement) -> SpawnOptions {
 }
 
 fn round(traced: bool, load: LoadResult, used: CpuTimes) -> Round {
-    Round { traced, load: load.totals, server_cpu_ns: used.cpu_ns, server_run_delay_ns: used.run_delay_ns }
+    Round {
+        traced,
+        load: load.totals,
+        server_cpu_ns: used.cpu_ns,
+        server_run_delay_ns: used.run_delay_ns,
+        other_requests: 0,
+    }
 }

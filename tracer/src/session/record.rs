@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 use super::{Gather, interrupt, new_run, progress::Progress, put_traced, target_exited};
 use crate::{
     check::Checker,
-    load::{Driver, Expectation, LoadResult, Plan, Route, Sample, Stop, Url},
+    load::{ClientRecord, Driver, Expectation, LoadResult, Plan, Route, Stop, Url},
     probe,
     recording::{INTERRUPTED, Round, Run, TARGET_EXITED, disk::Writer},
     scenario::Server,
@@ -140,9 +140,13 @@ pub fn record(options: Options, progress: &Progress) -> Result<Outcome> {
             load: totals,
             server_cpu_ns: used.cpu_ns,
             server_run_delay_ns: used.run_delay_ns,
+            other_requests: 0,
         }];
     }
     let (traced, gather) = window.close(sent)?;
+    for round in &mut run.rounds {
+        round.other_requests = traced.tally.ledger.other_clients;
+    }
     drop(driver);
     run.notes.extend(recorded.exited());
     if recorded.ended() && (has_length || options.load.is_some() || recorded.failed()) {
@@ -315,7 +319,7 @@ fn drive(
     driver: &mut Driver,
     load: &Load,
     duration: Option<Duration>,
-    samples: Sender<Vec<Sample>>,
+    samples: Sender<ClientRecord>,
 ) -> Result<LoadResult> {
     let stop = match (load.requests, duration) {
         (Some(requests), _) => Stop::Count(requests),

@@ -62,9 +62,10 @@ pub(crate) fn rounds(run: &Run, traced: bool) -> impl Iterator<Item = &Round> {
     run.rounds.iter().filter(move |round| round.traced == traced && round.load.requests > 0)
 }
 
-/// Requests answered in the traced window: as the driver counted them, else as they were traced.
+/// Requests answered in the traced window: as the driver counted them and those of other clients, else as they were
+/// traced.
 pub fn answered_requests(run: &Run) -> u64 {
-    run.ledger.sent.unwrap_or(run.ledger.traced)
+    run.ledger.sent.map_or(run.ledger.traced, |sent| sent + run.ledger.other_clients)
 }
 
 /// Syscalls per request over the traced window; `None` without requests.
@@ -111,6 +112,8 @@ mod tests {
         };
         let cpu = cpu_per_request_ns(&run).unwrap();
         assert_eq!((cpu.ns.median, cpu.traced), (20.0, false));
+        run.rounds[0].other_requests = 40;
+        assert_eq!(cpu_per_request_ns(&run).unwrap().ns.min, 2.0, "of all that it answered");
         run.rounds.clear();
         let cpu = cpu_per_request_ns(&run).unwrap();
         assert_eq!((cpu.ns.median, cpu.traced), (200.0, true));

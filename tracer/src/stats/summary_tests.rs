@@ -78,9 +78,12 @@ fn a_request_that_does_not_add_up_is_a_defect_with_an_example() {
     let mut states = whole.clone();
     states.states[Phase::App as usize].own_cpu_ns += 1;
     let backwards = Request { end_ns: 999, ..whole.clone() };
-    let early = Request { client: Some(ClientTimes { send_ns: 1_001, done_ns: 9_999 }), ..whole.clone() };
+    let early = Request {
+        client: Some(ClientTimes { send_ns: 1_001, done_ns: 9_999, ..ClientTimes::default() }),
+        ..whole.clone()
+    };
     let late = Request {
-        client: Some(ClientTimes { send_ns: 900, done_ns: 1_009 }),
+        client: Some(ClientTimes { send_ns: 900, done_ns: 1_009, ..ClientTimes::default() }),
         write_tail_ns: 1,
         ..whole.clone()
     };
@@ -95,7 +98,10 @@ fn a_request_that_does_not_add_up_is_a_defect_with_an_example() {
 fn a_client_may_have_a_response_whose_delivery_was_not_seen_before_its_write_returns() {
     // Its write phase is 1,006..1,010, and nobody saw when in it the bytes were delivered.
     let unseen = request("/", [0, 0, 1, 2, 3, 4, 0], &[]);
-    let done_at = |done_ns| Request { client: Some(ClientTimes { send_ns: 900, done_ns }), ..unseen.clone() };
+    let done_at = |done_ns| Request {
+        client: Some(ClientTimes { send_ns: 900, done_ns, ..ClientTimes::default() }),
+        ..unseen.clone()
+    };
     let within = summary(&[done_at(1_006), done_at(1_009), done_at(1_011)]);
     assert_eq!(within.invariants.defects, 0);
     assert_eq!(within.after_delivery, ClientTerm { count: 3, sum_ns: 1, negative: 0 });
@@ -153,6 +159,25 @@ fn what_a_target_that_exited_did_not_read_was_on_its_way() {
     assert_eq!(after(ledger(10, 8), 4), (2, Some(0)));
     assert_eq!(after(ledger(10, 2), 4), (4, Some(4)), "more than the connections can hold is a loss");
     assert_eq!(after(ledger(8, 10), 4), (0, Some(-2)));
+}
+
+#[test]
+fn requests_of_other_clients_are_not_unexplained() {
+    let ledger = |others, traced, lost_ring_full| Ledger {
+        sent: Some(10),
+        joined: 9,
+        other_clients: others,
+        traced,
+        lost_ring_full,
+        ..Ledger::default()
+    };
+    let unexplained =
+        |others, traced, lost| ledger(others, traced, lost).unexplained().expect("there is a driver");
+    assert_eq!((unexplained(0, 12, 0), unexplained(2, 12, 0), unexplained(2, 11, 0)), (-2, 0, 1));
+    assert_eq!((unexplained(2, 11, 1), unexplained(2, 10, 1)), (0, 1));
+    // Whose the three lost ones were is not known; that there are more than those is not explained.
+    assert_eq!((unexplained(2, 12, 3), unexplained(0, 10, 3), unexplained(2, 16, 3)), (0, -3, -4));
+    assert_eq!(ledger(2, 12, 0).joined_share(), Some(0.9));
 }
 
 proptest! {

@@ -83,11 +83,9 @@ fn settings(bed: &Bed) -> Settings {
 fn drive(driver: &mut Driver, window: &Window<Count>, requests: u64) -> Result<u64> {
     let mut sent = 0;
     while sent < requests {
-        let load = driver.run_keeping_samples(Stop::Count(RUN.min(requests - sent)))?;
+        let load = driver.run_sending_samples(Stop::Count(RUN.min(requests - sent)), window.samples())?;
         no_errors(&load)?;
         sent += load.sent();
-        let LoadResult { samples, .. } = load;
-        window.add_samples(samples)?;
     }
     Ok(sent)
 }

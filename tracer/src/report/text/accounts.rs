@@ -9,7 +9,7 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
     if row.routes.len() > 1 {
         page.entry("routes", &listed(&row.routes));
     }
-    let LedgerReport { counts, unexplained, loss_share } = &row.ledger;
+    let LedgerReport { counts, unexplained, loss_share, joined_share } = &row.ledger;
     let causes = [
         ("traced", counts.traced),
         ("mid-flight", counts.mid_flight),
@@ -20,7 +20,11 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
     let ledger = match (counts.sent, unexplained) {
         (Some(sent), Some(unexplained)) => {
             let verdict = held(*unexplained == 0);
-            format!("{} sent = {causes} + {unexplained} unexplained: {verdict}", thousands(sent))
+            let others = match counts.other_clients {
+                0 => String::new(),
+                others => format!(" + {} of other clients", thousands(others)),
+            };
+            format!("{} sent{others} = {causes} + {unexplained} unexplained: {verdict}", thousands(sent))
         }
         _ => format!("{causes} (not our load: what was sent is not known)"),
     };
@@ -36,6 +40,13 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
             held(counts.defects == 0)
         ),
     );
+    if let (Some(sent), Some(share)) = (counts.sent, joined_share) {
+        let (joined, sent) = (thousands(counts.joined), thousands(sent));
+        page.entry(
+            "",
+            &format!("{joined} of {sent} joined with the driver's own times ({})", percent(*share)),
+        );
+    }
     not_framed(page, counts);
     if row.unreliable {
         let limit = percent(LOSS_LIMIT);

@@ -74,6 +74,7 @@ fn a_run_that_held_everything() {
           ledger           2,000 sent = 2,000 traced + 0 mid-flight + 0 ring full + 0 connections full + 0
                            unexplained: held
                            lost 0.00 % · 0 unmatched edges · 0 inferred · 0 negative differences: held
+                           2,000 of 2,000 joined with the driver's own times (100.0 %)
           conservation     CPU: sched_switch, schedstat: 33.50 and 33.55 ms, -0.15 %: held
           conservation     run queue: hooks, run_delay: 2.00 and 2.01 ms, -0.50 %: held
           counters         records 2,040
@@ -104,7 +105,7 @@ fn a_run_of_other_peoples_traffic_that_broke_everything() {
     two_writes.path = "/users/42".into();
     let mut broken = fixture::request(2);
     broken.states[Phase::App as usize].own_cpu_ns += 1;
-    broken.client = Some(ClientTimes { send_ns: 0, done_ns: u64::MAX / 2 });
+    broken.client = Some(ClientTimes { send_ns: 0, done_ns: u64::MAX / 2, ..ClientTimes::default() });
     let summary = summary([fixture::request(3), two_writes, broken]);
     insta::assert_snapshot!(report(vec![row(&run, &summary, None)]), @"
         42 (node): 34 requests/s · 6,666.7 us CPU per request · largest phase app (parse+handler) 63 % of
