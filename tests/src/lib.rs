@@ -4,5 +4,6 @@ pub mod cases;
 pub mod cli;
 pub mod metronome;
 pub mod misbehaving;
+pub mod postgres;
 pub mod running;
 pub mod truth;

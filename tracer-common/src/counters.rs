@@ -34,7 +34,7 @@ pub enum Counter {
     WakeupNotSeen = 6,
     /// A head could not be read from user memory.
     HeadNotRead = 7,
-    /// Reads and writes on TCP sockets that serve nobody (downstream connections).
+    /// Reads and writes on TCP connections that the target opened and for which no slot was left: not followed.
     OtherTcpCalls = 8,
     /// io_uring_enter calls that submitted something: its socket I/O is not covered.
     IoUringSubmits = 9,

@@ -55,6 +55,8 @@ pub enum RecordKind {
     Drained = 7,
     /// The client's kernel acknowledged response bytes: [`Lifecycle`], `enter_ns` is when.
     Acked = 8,
+    /// A read or write on a TCP connection that the target opened returned: [`Downstream`].
+    Downstream = 9,
 }
 
 impl RecordKind {
@@ -69,6 +71,7 @@ impl RecordKind {
             6 => Self::Exit,
             7 => Self::Drained,
             8 => Self::Acked,
+            9 => Self::Downstream,
             _ => return None,
         })
     }
@@ -224,6 +227,42 @@ pub struct Lifecycle {
     pub end_sequence: u32,
 }
 
+/// A read or write that moved bytes on a TCP connection which the target opened, to a database for example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Downstream {
+    /// [`RecordKind::Downstream`].
+    pub kind: u8,
+    /// 1: a write.
+    pub is_write: u8,
+    /// Syscall number.
+    pub call: u16,
+    /// As [`Edge::sequence`].
+    pub sequence: u32,
+    /// As [`Edge::connection_id`].
+    pub connection_id: u64,
+    /// Thread that made the call.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// When the call was entered; zero: before attach.
+    pub enter_ns: u64,
+    /// When it returned.
+    pub exit_ns: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Reads: when bytes last arrived on an empty receive queue. Zero: not seen.
+    pub arrival_ns: u64,
+    /// The peer's address; IPv4 as an IPv4-mapped one.
+    pub remote_address: [u8; 16],
+    /// The target's port, host byte order.
+    pub local_port: u16,
+    /// The peer's.
+    pub remote_port: u16,
+    /// Padding.
+    pub reserved: u32,
+}
+
 // The BPF object is committed: a silent change of layout would make it disagree with user space.
 const _: () = assert!(size_of::<ThreadClock>() == 32);
 const _: () = assert!(size_of::<Sleep>() == 48);
@@ -231,3 +270,4 @@ const _: () = assert!(size_of::<Edge>() == SLOT_WORDS * 8);
 const _: () = assert!(size_of::<Slot>() == 1_024);
 const _: () = assert!(size_of::<LaneEnds>() == 128);
 const _: () = assert!(size_of::<Lifecycle>() == 56);
+const _: () = assert!(size_of::<Downstream>() == 80);

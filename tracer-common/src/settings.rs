@@ -40,6 +40,10 @@ pub struct Offsets {
     pub sock_num: u32,
     /// `sock_common.skc_dport`
     pub sock_dport: u32,
+    /// `sock_common.skc_daddr`
+    pub sock_daddr: u32,
+    /// `sock_common.skc_v6_daddr`
+    pub sock_v6_daddr: u32,
     /// `sock.sk_protocol`
     pub sock_protocol: u32,
     /// `tcp_sock.copied_seq`
@@ -83,6 +87,8 @@ impl Offsets {
         sock_state: 0,
         sock_num: 0,
         sock_dport: 0,
+        sock_daddr: 0,
+        sock_v6_daddr: 0,
         sock_protocol: 0,
         tcp_copied_seq: 0,
         tcp_rcv_nxt: 0,

@@ -44,11 +44,14 @@ pub struct Connection {
     pub awaits_ack: u32,
     /// The newest acknowledgement, and when it came; zero: none was seen.
     pub acked_sequence: u32,
-    pub reserved: u32,
+    /// 1: the target opened it, and serves nobody there.
+    pub downstream: u32,
     pub acked_ns: u64,
     /// Writer and acknowledgement each write their own words, take a turn, and then read the other's: one of them
     /// sees both.
     pub ack_turns: u64,
+    /// The peer's address, of downstream connections only.
+    pub remote_address: [u32; 4],
 }
 
 /// What a file descriptor was found to be. `key` is written last and cleared first, and read before and after the
@@ -80,18 +83,25 @@ static FDS: Array<CachedFd> = Array::with_max_entries(2, 0);
 /// Entries of `FDS`, a power of two; set before load.
 #[unsafe(no_mangle)]
 static FD_SLOTS: Global<u32> = Global::new(2);
-/// One byte per port: a target listens there.
+/// One byte per port: [`SERVED`], [`DOWNSTREAM`] or neither.
 #[map]
 static SERVED_PORTS: Array<u8> = Array::with_max_entries(65_536, 0);
 /// When cached fds were last forgotten all at once: entries with another stamp are stale.
 #[map]
 static FDS_EPOCH: Array<u64> = Array::with_max_entries(1, 0);
 
+/// A target listens on the port.
+pub const SERVED: u8 = 1;
+/// The target's end of a downstream connection had the port.
+const DOWNSTREAM: u8 = 2;
+
 /// What a file descriptor is.
 pub enum Found {
     /// A connection the target serves.
     Connection(&'static mut Connection),
-    /// A TCP socket that serves nobody, as far as is known.
+    /// A TCP connection the target opened.
+    Downstream(&'static mut Connection),
+    /// The same, but no slot was left for it.
     OtherTcp,
     /// Not TCP: a file, a pipe, a UNIX socket.
     NotTcp,
@@ -105,15 +115,34 @@ fn epoch() -> u64 {
 }
 
 #[inline(always)]
+pub fn mark_of(port: u16) -> u8 {
+    SERVED_PORTS.get(u32::from(port)).map_or(0, |&mark| mark)
+}
+
+#[inline(always)]
 pub fn serves(port: u16) -> bool {
-    SERVED_PORTS.get(u32::from(port)).is_some_and(|&served| served != 0)
+    mark_of(port) == SERVED
 }
 
 #[inline(always)]
 pub fn serve(port: u16) {
-    if let Some(served) = SERVED_PORTS.get_ptr_mut(u32::from(port)) {
-        // SAFETY: a byte that only ever becomes 1.
-        unsafe { *served = 1 };
+    mark(port, SERVED);
+}
+
+#[inline(always)]
+fn mark(port: u16, as_what: u8) {
+    if let Some(mark) = SERVED_PORTS.get_ptr_mut(u32::from(port)) {
+        // SAFETY: a byte of its own; any order of writers will do, for a served port is marked again when it is seen to serve.
+        unsafe { *mark = as_what };
+    }
+}
+
+impl Connection {
+    /// It turned out that the target serves it.
+    #[inline(always)]
+    pub fn serves_after_all(&mut self) {
+        self.downstream = 0;
+        serve(self.local_port);
     }
 }
 
@@ -159,9 +188,10 @@ pub fn create(sock: u64, ports: Ports, established_ns: u64) -> Option<(u32, &'st
         written_sequence: 0,
         awaits_ack: 0,
         acked_sequence: 0,
-        reserved: 0,
+        downstream: 0,
         acked_ns: 0,
         ack_turns: 0,
+        remote_address: [0; 4],
     };
     // BPF_NOEXIST: another CPU may have been first.
     if SOCKETS.insert(sock, slot, 1).is_err() {
@@ -214,7 +244,7 @@ pub fn of_fd(tgid: u32, fd: u32, head: impl Fn() -> u32) -> Found {
         } else if let Some(connection) = at(answer as u32)
             && connection.id == answer
         {
-            return Found::Connection(connection);
+            return found(connection, head);
         }
     }
     match look_up(key, head()) {
@@ -222,10 +252,22 @@ pub fn of_fd(tgid: u32, fd: u32, head: impl Fn() -> u32) -> Found {
         OTHER_TCP => Found::OtherTcp,
         NO_SLOT => Found::NoSlot,
         id => match at(id as u32) {
-            Some(connection) => Found::Connection(connection),
+            Some(connection) => found(connection, head),
             None => Found::NotTcp,
         },
     }
+}
+
+#[inline(always)]
+fn found(connection: &'static mut Connection, head: impl Fn() -> u32) -> Found {
+    if connection.downstream == 0 {
+        return Found::Connection(connection);
+    }
+    if heads::is_method_word(head()) {
+        connection.serves_after_all();
+        return Found::Connection(connection);
+    }
+    Found::Downstream(connection)
 }
 
 #[inline(always)]
@@ -269,10 +311,14 @@ fn ask(fd: u32, head: u32) -> u64 {
     if heads::is_method_word(head) {
         serve(ports.local);
     }
-    if !serves(ports.local) {
-        return OTHER_TCP;
+    if serves(ports.local) {
+        return create(address, ports, 0).map_or(NO_SLOT, |(_, connection)| connection.id);
     }
-    create(address, ports, 0).map_or(NO_SLOT, |(_, connection)| connection.id)
+    let Some((_, connection)) = create(address, ports, 0) else { return OTHER_TCP };
+    connection.remote_address = sock.remote_address();
+    connection.downstream = 1;
+    mark(ports.local, DOWNSTREAM);
+    connection.id
 }
 
 #[inline(always)]

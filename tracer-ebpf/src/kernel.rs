@@ -190,6 +190,16 @@ impl FoundSock {
         }
     }
 
+    /// The peer's address; IPv4 as an IPv4-mapped one (RFC 4291 section 2.5.5.2).
+    #[inline(always)]
+    pub fn remote_address(self) -> [u32; 4] {
+        if peek(self.0, offset!(sock_family), 0u16) == AF_INET {
+            [0, 0, u32::to_be(0xFFFF), peek(self.0, offset!(sock_daddr), 0)]
+        } else {
+            peek(self.0, offset!(sock_v6_daddr), [0; 4])
+        }
+    }
+
     /// `(write_seq, snd_nxt)`. The socket must be TCP.
     #[inline(always)]
     pub fn send_sequences(self) -> (u32, u32) {

@@ -64,7 +64,7 @@ fn folders(parent: &str) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 /// Runs `npm ci`, unless what it would install is there; true when it ran.
-fn install_from_lock(dir: &Path) -> Result<bool> {
+pub fn install_from_lock(dir: &Path) -> Result<bool> {
     let modified = |file: &str| fs::metadata(dir.join(file)).and_then(|data| data.modified()).ok();
     // npm leaves its own copy of the lock behind when an installation is complete.
     if modified("node_modules/.package-lock.json") >= modified("package-lock.json") {

@@ -78,7 +78,10 @@ fn tests() -> Command {
 /// Installs the servers and the tests' own tools; returns the tools' folder.
 fn set_up() -> Result<PathBuf> {
     setup::run_task(&setup::Args::default())?;
-    for (program, package) in [("strace", "strace"), ("sudo", "sudo"), ("ip", "iproute2")] {
+    setup::install_from_lock(&workspace().join("tests/servers/pg"))?;
+    let programs =
+        [("strace", "strace"), ("sudo", "sudo"), ("ip", "iproute2"), ("pg_ctlcluster", "postgresql")];
+    for (program, package) in programs {
         ensure_installed(program, package)?;
     }
     let tools = target_dir().join("test-tools");

@@ -1,5 +1,6 @@
 //! The truth table: what a server did, by its own stamps, and what `tracer` said of it.
 
+mod downstream;
 mod identity;
 mod load;
 mod messages;
@@ -18,6 +19,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
     [
         phases::CASES,
         states::CASES,
+        downstream::CASES,
         writes::CASES,
         messages::CASES,
         identity::CASES,

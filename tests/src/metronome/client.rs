@@ -3,6 +3,7 @@
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -194,6 +195,16 @@ pub fn request(method: &str, id: u64, script: &str, headers: &str) -> Vec<u8> {
 pub struct Peer {
     /// Where it listens.
     pub port: u16,
+    answered: Arc<Mutex<Vec<Answered>>>,
+}
+
+/// One answer of a peer's, `CLOCK_MONOTONIC` nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// After the read that completed the question.
+    pub asked_ns: u64,
+    /// Before the write of the answer.
+    pub sent_ns: u64,
 }
 
 impl Peer {
@@ -201,22 +212,34 @@ impl Peer {
     pub fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
+        let answered = Arc::new(Mutex::new(Vec::new()));
+        let of_all = Arc::clone(&answered);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                let answered = Arc::clone(&of_all);
                 // It ends when the metronome does.
-                thread::spawn(move || answer_late(stream));
+                thread::spawn(move || answer_late(stream, &answered));
             }
         });
-        Ok(Self { port })
+        Ok(Self { port, answered })
+    }
+
+    /// Its answers so far, in order.
+    pub fn answered(&self) -> Vec<Answered> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn answer_late(mut stream: TcpStream) -> io::Result<()> {
+fn answer_late(mut stream: TcpStream, answered: &Mutex<Vec<Answered>>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     loop {
         let mut us = [0; 4];
         stream.read_exact(&mut us)?;
+        let asked_ns = now_ns();
         thread::sleep(Duration::from_micros(u32::from_be_bytes(us).into()));
+        let answer = Answered { asked_ns, sent_ns: now_ns() };
+        // Before it is sent: whoever has the answer finds it here.
+        answered.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
         stream.write_all(&us)?;
     }
 }

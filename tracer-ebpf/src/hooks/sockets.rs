@@ -52,11 +52,13 @@ pub fn data_ready(ctx: &BtfTracePointContext) {
         delivered(thread, sock, ports);
         return;
     }
-    if !connections::serves(ports.local) || sock.state() == TCP_LISTEN {
+    let mark = connections::mark_of(ports.local);
+    if mark == 0 || sock.state() == TCP_LISTEN {
         return;
     }
     let known = match connections::of_sock(sock.address()) {
         Some((_, connection)) => Some(connection),
+        None if mark != connections::SERVED => None,
         None => connections::create(sock.address(), ports, 0).map(|(_, connection)| connection),
     };
     if let Some(connection) = known {

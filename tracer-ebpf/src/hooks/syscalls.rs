@@ -132,6 +132,7 @@ fn end_read(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns
     let (buffer, bytes, iovecs) = first_buffer(thread, number, result);
     let connection = match connections::of_fd(thread.tgid, thread.call.fd, || method_word(buffer)) {
         Found::Connection(connection) => connection,
+        Found::Downstream(connection) => return downstream(thread, connection, number, result, now),
         Found::OtherTcp => {
             counters::count(Counter::OtherTcpCalls);
             return;
@@ -153,6 +154,17 @@ fn end_read(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns
     let closed = if connection.peer_closed == 1 { edge_flags::PEER_CLOSED } else { 0 };
     let no_enter = if thread.call.not_entered == 1 { edge_flags::NO_ENTER } else { 0 };
     edge.finish(closed | no_enter | if peeks { edge_flags::PEEK } else { 0 }, iovecs, buffer, bytes);
+}
+
+/// A call that moved bytes on a connection the target opened. A function of its own, so that servers without any do not
+/// carry it in the programs they run.
+#[inline(never)]
+fn downstream(thread: &Thread, connection: &mut Connection, number: u32, result: i64, now: u64) {
+    if result <= 0 {
+        return;
+    }
+    connection.sequence += 1;
+    emit::downstream(connection, thread, number, result as u64, now);
 }
 
 /// Counts a request that is lost with the read that began it.
@@ -184,6 +196,7 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
     thread.call.write.is_write = 0;
     let connection = match connections::of_fd(thread.tgid, thread.call.fd, || 0) {
         Found::Connection(connection) => connection,
+        Found::Downstream(connection) => return downstream(thread, connection, number, result, now),
         Found::OtherTcp => {
             counters::count(Counter::OtherTcpCalls);
             return;
@@ -267,7 +280,11 @@ fn end_accept(thread: &mut Thread, number: u32, result: i64, now: u64) {
         return;
     }
     connections::forget_fd(thread.tgid, result as u32);
-    if let Found::Connection(connection) = connections::of_fd(thread.tgid, result as u32, || 0) {
+    let found = connections::of_fd(thread.tgid, result as u32, || 0);
+    if let Found::Connection(connection) | Found::Downstream(connection) = found {
+        if connection.downstream == 1 {
+            connection.serves_after_all();
+        }
         connection.sequence += 1;
         emit::accepted(connection, thread, number, now);
     }

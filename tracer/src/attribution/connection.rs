@@ -15,6 +15,7 @@ use tracer_common::{
 use super::{
     arrivals::{Arrivals, Taken},
     call::{Call, Share},
+    downstream::Use,
     exchange::{Acceptance, Awaited, Beginning, Exchange},
     framing::{Bytes, Lost, Requests, Responses, Step},
     head::{HeadReader, status},
@@ -46,6 +47,8 @@ pub struct Connection {
     responses: Responses,
     /// Requests not given out yet, oldest first. More than one only with pipelining.
     open: VecDeque<Exchange>,
+    /// How many they were when that was asked last.
+    open_told: usize,
     previous_end_ns: u64,
     /// The last bytes read began no request: what is written without one answers them.
     refused: bool,
@@ -99,6 +102,7 @@ impl Connection {
             requests: Requests::new(),
             responses: Responses::new(),
             open: VecDeque::new(),
+            open_told: 0,
             previous_end_ns: 0,
             refused: false,
             hidden_in: None,
@@ -175,6 +179,33 @@ impl Connection {
             }
             None => false,
         }
+    }
+
+    /// Requests that are not given out yet.
+    pub fn open_requests(&self) -> u64 {
+        self.open.len() as u64
+    }
+
+    /// How many more they are than when this was asked last.
+    pub fn newly_open(&mut self) -> i64 {
+        let told = std::mem::replace(&mut self.open_told, self.open.len());
+        self.open.len() as i64 - told as i64
+    }
+
+    /// Ordinal of the request begun last.
+    pub fn newest(&self) -> Option<u32> {
+        self.begun.checked_sub(1)
+    }
+
+    /// The request of this ordinal, if it is not given out yet.
+    pub fn request(&self, index: u32) -> Option<&Exchange> {
+        self.open.iter().find(|exchange| exchange.index() == index)
+    }
+
+    /// A call on a connection the target opened belongs to the request of its owner's ordinal; false: it is over.
+    pub fn used_downstream(&mut self, used: &Use) -> bool {
+        let exchange = self.open.iter_mut().find(|exchange| exchange.index() == used.owner.index);
+        exchange.map(|exchange| exchange.used_downstream(used)).is_some()
     }
 
     /// Gives out the oldest requests, as long as nothing more is to come of them. In their places: they are large.

@@ -3,10 +3,13 @@
 use super::{
     call::{Call, Share},
     connection::Ports,
+    downstream::{State, Use},
     head::RequestHead,
     thread::{Cpu, Threads},
 };
-use crate::recording::{Grade, Inference, Phase, Request, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
+use crate::recording::{
+    DownstreamPeer, Grade, Inference, Phase, Request, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall,
+};
 
 /// Acceptance of the connection, for its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +27,9 @@ pub struct Exchange {
     accept_exit_ns: u64,
     behind_end_ns: u64,
     inference: Option<Inference>,
-    first_read: Call,
+    first_read: FirstRead,
     /// The read that completed the head.
-    head_read: Call,
+    head_read: HeadRead,
     head_read_cpu_ns: u64,
     head_is_whole: bool,
     reads: u32,
@@ -47,6 +50,9 @@ pub struct Exchange {
     write_calls: [WriteCall; WRITES_KEPT],
     write_calls_len: u8,
     bytes_out: u64,
+    downstream: Vec<DownstreamPeer>,
+    /// When it first sent something downstream; zero: never.
+    sent_downstream_ns: u64,
     /// The final response, once it has begun.
     response: Option<Response>,
     /// No more bytes of the request are to come, as far as can be told.
@@ -55,10 +61,86 @@ pub struct Exchange {
     pub response_over: bool,
 }
 
+/// What is kept of the read that took the first byte. Fields as in [`Call`]; exchanges are moved for every request, so
+/// they keep no more of their calls than is asked for.
+#[derive(Clone, Copy, Debug)]
+struct FirstRead {
+    tid: u32,
+    tgid: u32,
+    enter_ns: u64,
+    exit_ns: u64,
+    enter_cpu_ns: u64,
+    enter_run_queue_ns: u64,
+}
+
+impl From<&Call> for FirstRead {
+    fn from(read: &Call) -> Self {
+        Self {
+            tid: read.tid,
+            tgid: read.tgid,
+            enter_ns: read.enter_ns,
+            exit_ns: read.exit_ns,
+            enter_cpu_ns: read.at_enter.cpu_ns,
+            enter_run_queue_ns: read.at_enter.run_queue_ns,
+        }
+    }
+}
+
+/// What is kept of the read that completed the head.
+#[derive(Clone, Copy, Debug)]
+struct HeadRead {
+    tid: u32,
+    exit_ns: u64,
+    exit_cpu_ns: u64,
+    exit_run_queue_ns: u64,
+    slept_at_ns: u64,
+    slept_at_cpu_ns: u64,
+}
+
+impl From<&Call> for HeadRead {
+    fn from(read: &Call) -> Self {
+        Self {
+            tid: read.tid,
+            exit_ns: read.exit_ns,
+            exit_cpu_ns: read.exit_cpu_ns,
+            exit_run_queue_ns: read.exit_run_queue_ns,
+            slept_at_ns: read.sleep.blocked_at_ns,
+            slept_at_cpu_ns: read.sleep.cpu_ns,
+        }
+    }
+}
+
+/// What is kept of the write that began the response.
+#[derive(Clone, Copy, Debug)]
+struct FirstWrite {
+    connection_id: u64,
+    tid: u32,
+    /// The syscall of its thread's last sleep, plus one.
+    slept_in_plus_one: u32,
+    slept_at_ns: u64,
+    enter_ns: u64,
+    enter_cpu_ns: u64,
+    enter_run_queue_ns: u64,
+}
+
+impl From<&Call> for FirstWrite {
+    fn from(write: &Call) -> Self {
+        Self {
+            connection_id: write.connection_id,
+            tid: write.tid,
+            slept_in_plus_one: write.sleep.call_plus_one,
+            slept_at_ns: write.sleep.blocked_at_ns,
+            enter_ns: write.enter_ns,
+            enter_cpu_ns: write.at_enter.cpu_ns,
+            enter_run_queue_ns: write.at_enter.run_queue_ns,
+        }
+    }
+}
+
 /// The final response's own calls.
 #[derive(Clone, Debug)]
 struct Response {
-    first: Call,
+    first: FirstWrite,
     last: Call,
     gap_ns: u64,
     cpu_ns: u64,
@@ -108,8 +190,8 @@ impl Exchange {
             accept_exit_ns,
             behind_end_ns: 0,
             inference: beginning.inference.or((!seen).then_some(Inference::FirstByteUnseen)),
-            first_read: *read,
-            head_read: *read,
+            first_read: read.into(),
+            head_read: read.into(),
             head_read_cpu_ns: 0,
             head_is_whole: false,
             reads: 0,
@@ -129,10 +211,39 @@ impl Exchange {
             write_calls: [WriteCall::default(); WRITES_KEPT],
             write_calls_len: 0,
             bytes_out: 0,
+            downstream: Vec::new(),
+            sent_downstream_ns: 0,
             response: None,
             request_over: false,
             response_over: false,
         }
+    }
+
+    /// Ordinal on its connection.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// How far it is, as far as asking others goes.
+    pub fn downstream_state(&self) -> State {
+        match self.sent_downstream_ns {
+            _ if self.response_over => State::Over,
+            0 => State::Fresh,
+            _ => State::Asked,
+        }
+    }
+
+    /// A call of it on a connection that the target opened.
+    pub fn used_downstream(&mut self, used: &Use) {
+        if self.sent_downstream_ns == 0 {
+            self.sent_downstream_ns = used.sent_ns;
+        }
+        let peer = DownstreamPeer::of(&mut self.downstream, &used.peer);
+        peer.round_trips += used.round_trips;
+        peer.inferred += used.inferred;
+        peer.wait_ns += used.wait_ns;
+        peer.bytes_out += used.bytes_out;
+        peer.bytes_in += used.bytes_in;
     }
 
     /// An edge of it is inferred. The first reason stands.
@@ -164,7 +275,7 @@ impl Exchange {
             self.body_read_ns += read.exit_ns.saturating_sub(read.enter_ns.max(self.body_from_ns));
             self.body_wait_ns += read.enter_ns.saturating_sub(self.body_from_ns);
         } else {
-            self.head_read = *read;
+            self.head_read = read.into();
             self.head_read_cpu_ns = self.read_cpu_ns;
             self.head_is_whole = completes_head;
         }
@@ -183,7 +294,7 @@ impl Exchange {
             self.count_write(write);
         }
         let response = self.response.get_or_insert(Response {
-            first: *write,
+            first: write.into(),
             last: *write,
             gap_ns: 0,
             cpu_ns: 0,
@@ -375,6 +486,8 @@ impl Exchange {
             write_calls_len: self.write_calls_len,
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
+            downstream: self.downstream.clone(),
+            before_downstream_ns: self.sent_downstream_ns.saturating_sub(self.head_read.exit_ns),
             client: None,
         })
     }
@@ -425,30 +538,30 @@ impl Exchange {
             return split_unknown(wall_ns, self.head_read_cpu_ns);
         }
         // A read entered before the bytes came slept until then: only the CPU from that sleep on is in this phase.
-        let slept_inside = last.sleep.blocked_at_ns >= first.enter_ns && self.first_byte_ns > first.enter_ns;
-        let cpu_from_ns = if slept_inside { last.sleep.cpu_ns } else { first.at_enter.cpu_ns };
+        let slept_inside = last.slept_at_ns >= first.enter_ns && self.first_byte_ns > first.enter_ns;
+        let cpu_from_ns = if slept_inside { last.slept_at_cpu_ns } else { first.enter_cpu_ns };
         let cpu_ns = last.exit_cpu_ns.saturating_sub(cpu_from_ns);
-        let run_queue_ns = last.exit_run_queue_ns.saturating_sub(first.at_enter.run_queue_ns);
+        let run_queue_ns = last.exit_run_queue_ns.saturating_sub(first.enter_run_queue_ns);
         lay(wall_ns, cpu_ns, self.head_read_cpu_ns.min(cpu_ns), run_queue_ns)
     }
 
-    fn app_states(&self, write: &Call, wall_ns: u64) -> ThreadStates {
+    fn app_states(&self, write: &FirstWrite, wall_ns: u64) -> ThreadStates {
         let own_ns = self.app_cpu.total_ns();
         let read = &self.head_read;
         if read.tid != write.tid {
             return split_unknown(wall_ns, own_ns);
         }
-        let cpu_ns = write.at_enter.cpu_ns.saturating_sub(read.exit_cpu_ns);
-        let run_queue_ns = write.at_enter.run_queue_ns.saturating_sub(read.exit_run_queue_ns);
+        let cpu_ns = write.enter_cpu_ns.saturating_sub(read.exit_cpu_ns);
+        let run_queue_ns = write.enter_run_queue_ns.saturating_sub(read.exit_run_queue_ns);
         let body_cpu_ns = self.read_cpu_ns - self.head_read_cpu_ns;
         lay(wall_ns, cpu_ns, (own_ns + body_cpu_ns).min(cpu_ns), run_queue_ns)
     }
 
-    fn blocked_call(&self, write: &Call) -> u32 {
+    fn blocked_call(&self, write: &FirstWrite) -> u32 {
         let slept = write.tid == self.head_read.tid
-            && write.sleep.blocked_at_ns >= self.head_read.exit_ns
-            && write.sleep.blocked_at_ns < write.enter_ns;
-        if slept { write.sleep.call_plus_one } else { 0 }
+            && write.slept_at_ns >= self.head_read.exit_ns
+            && write.slept_at_ns < write.enter_ns;
+        if slept { write.slept_in_plus_one } else { 0 }
     }
 }
 
@@ -473,8 +586,8 @@ impl Response {
         }
         let until_ns =
             if self.last.delivered_ns != 0 { self.last.delivered_cpu_ns } else { self.last.exit_cpu_ns };
-        let cpu_ns = until_ns.saturating_sub(self.first.at_enter.cpu_ns);
-        let run_queue_ns = self.last.exit_run_queue_ns.saturating_sub(self.first.at_enter.run_queue_ns);
+        let cpu_ns = until_ns.saturating_sub(self.first.enter_cpu_ns);
+        let run_queue_ns = self.last.exit_run_queue_ns.saturating_sub(self.first.enter_run_queue_ns);
         lay(wall_ns, cpu_ns, own_ns.min(cpu_ns), run_queue_ns)
     }
 }

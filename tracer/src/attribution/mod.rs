@@ -7,6 +7,7 @@ mod closure_tests;
 mod connection;
 #[cfg(test)]
 mod connection_tests;
+mod downstream;
 mod exchange;
 mod framing;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -19,13 +20,14 @@ mod thread;
 
 use ahash::HashMap;
 
-use tracer_common::records::{Edge, Lifecycle, RecordKind};
+use tracer_common::records::{self, Edge, Lifecycle, RecordKind};
 
 use crate::{
     probe::reader::Record,
     recording::{Ledger, Request},
 };
 use connection::{Around, Connection, Ports};
+use downstream::{Downstream, Known, Owner, State};
 pub use exchange::Awaited;
 use exchange::Exchange;
 use head::HeadReader;
@@ -37,6 +39,11 @@ pub struct Attribution {
     threads: Threads,
     heads: HeadReader,
     awaited: Awaited,
+    downstream: Downstream,
+    /// Requests that are not given out yet.
+    open: u64,
+    /// The request begun last.
+    newest: Option<Owner>,
     /// Counts so far; the session adds what only it knows.
     pub tally: Tally,
 }
@@ -95,6 +102,9 @@ impl Attribution {
             threads: Threads::default(),
             heads: HeadReader::new(keeps_query),
             awaited: Awaited::default(),
+            downstream: Downstream::default(),
+            open: 0,
+            newest: None,
             tally: Tally::default(),
         }
     }
@@ -109,6 +119,7 @@ impl Attribution {
         match record {
             Record::Edge(edge) => self.edge(edge, emit),
             Record::Lifecycle(lifecycle) => self.lifecycle(lifecycle, emit),
+            Record::Downstream(call) => self.downstream(call),
         }
     }
 
@@ -131,13 +142,44 @@ impl Attribution {
         });
         let mut around =
             Around { heads: &mut self.heads, threads: &self.threads, ledger: &mut self.tally.ledger };
+        let newest_before = connection.newest();
         if is_read {
             connection.read(edge, &mut around);
+            if connection.newest() != newest_before {
+                let owner = |index| Owner { connection_id: edge.connection_id, index };
+                self.newest = connection.newest().map(owner);
+                if let Some(newest) = self.newest {
+                    self.downstream.begun(edge.tid, newest);
+                }
+            }
         } else {
             connection.write(edge, &mut around);
         }
         self.threads.ended(edge.tid, Moment::end_of(edge, is_read));
         give_out(connection, self.awaited, &mut self.tally, emit);
+        self.open = self.open.wrapping_add_signed(connection.newly_open());
+    }
+
+    /// A call on a connection the target opened belongs to the request its thread works on.
+    fn downstream(&mut self, call: &records::Downstream) {
+        let connections = &self.connections;
+        let last_read = self.threads.last(call.tid).filter(|moment| moment.is_read).and_then(|moment| {
+            let connection_id = moment.connection_id;
+            let index = connections.get(&connection_id)?.newest()?;
+            Some((moment.at_ns, Owner { connection_id, index }))
+        });
+        let known = Known { open: self.open, newest: self.newest, last_read };
+        let state = |owner: Owner| {
+            let request = connections.get(&owner.connection_id).and_then(|c| c.request(owner.index));
+            request.map_or(State::Over, Exchange::downstream_state)
+        };
+        let used = self.downstream.take(call, known, state);
+        let is_owned = used.is_some_and(|used| {
+            let connection = self.connections.get_mut(&used.owner.connection_id);
+            connection.is_some_and(|connection| connection.used_downstream(&used))
+        });
+        self.tally.ledger.downstream_calls += 1;
+        self.tally.ledger.downstream_unowned += u64::from(!is_owned);
     }
 
     /// Charges the CPU since the thread's last record by what began the stretch and what ends it.
@@ -200,30 +242,36 @@ impl Attribution {
                 });
                 connection.accepted(record, &mut self.tally.ledger);
                 give_out(connection, self.awaited, &mut self.tally, emit);
+                self.open = self.open.wrapping_add_signed(connection.newly_open());
             }
             Some(RecordKind::Drained) => {
                 if let Some(connection) = self.connections.get_mut(&record.connection_id) {
                     connection.drained(record);
                     give_out(connection, self.awaited, &mut self.tally, emit);
+                    self.open = self.open.wrapping_add_signed(connection.newly_open());
                 }
             }
             Some(RecordKind::Acked) => {
                 if let Some(connection) = self.connections.get_mut(&record.connection_id) {
                     connection.acked(record);
                     give_out(connection, self.awaited, &mut self.tally, emit);
+                    self.open = self.open.wrapping_add_signed(connection.newly_open());
                 }
             }
             Some(RecordKind::Destroy) => self.close(record.connection_id, true, emit),
             Some(RecordKind::Fork) => self.tally.forked.push(record.tid),
             Some(RecordKind::Exit) => self.tally.exited.push(record.tgid),
-            Some(RecordKind::Read | RecordKind::Write) | None => {}
+            Some(RecordKind::Read | RecordKind::Write | RecordKind::Downstream) | None => {}
         }
     }
 
     fn close(&mut self, id: u64, destroyed: bool, emit: &mut impl FnMut(Request)) {
         let Some(mut connection) = self.connections.remove(&id) else {
+            self.downstream.destroyed(id);
             return;
         };
+        self.open = self.open.wrapping_add_signed(connection.newly_open());
+        self.open -= connection.open_requests();
         let closed = connection.close(destroyed, &mut self.tally.ledger);
         for exchange in closed.answered {
             attribute(&exchange, connection.ports, &mut self.tally, emit);

@@ -115,6 +115,11 @@ impl Threads {
         history.push_back(moment);
     }
 
+    /// The end of a thread's last call.
+    pub fn last(&self, tid: u32) -> Option<Moment> {
+        self.history.get(&tid)?.back().copied()
+    }
+
     /// The last remembered moment of a thread at or before `at_ns`.
     pub fn last_before(&self, tid: u32, at_ns: u64) -> Option<Moment> {
         let history = self.history.get(&tid)?;

@@ -31,12 +31,11 @@ pub struct Overall {
     eagain_per_request: Option<f64>,
     p99_us: Option<f64>,
     blocked_us: Option<f64>,
+    downstream_round_trips: Option<f64>,
     /// Server CPU, event loop included; untraced where there is an untraced round.
     cpu_us: Option<f64>,
     /// Of the baseline's, such as 1.05.
     cpu_of_baseline: Option<f64>,
-    /// Reads and writes on connections that the server does not serve.
-    downstream_calls: Option<f64>,
     /// Calls per request, by name; `all` is their sum.
     #[serde(default)]
     syscalls: BTreeMap<String, f64>,
@@ -52,6 +51,7 @@ pub struct OfRoute {
     eagain_per_request: Option<f64>,
     p99_us: Option<f64>,
     blocked_us: Option<f64>,
+    downstream_round_trips: Option<f64>,
     /// CPU charged to its requests, traced.
     cpu_us: Option<f64>,
 }
@@ -100,6 +100,7 @@ struct Spent {
     eagain: u64,
     wall: Distribution,
     blocked_ns: u64,
+    round_trips: u64,
     cpu_ns: u64,
 }
 
@@ -113,6 +114,7 @@ impl Spent {
         self.eagain += u64::from(request.writes_eagain);
         self.wall.record(request.wall_ns());
         self.blocked_ns += request.states.iter().map(|states| states.blocked_ns).sum::<u64>();
+        self.round_trips += request.downstream.iter().map(|peer| u64::from(peer.round_trips)).sum::<u64>();
         self.cpu_ns += request.cpu.total_ns();
     }
 
@@ -150,7 +152,7 @@ impl Watch {
             "",
             &self.overall,
             limits.writes_per_response,
-            [limits.eagain_per_request, limits.p99_us, limits.blocked_us],
+            [limits.eagain_per_request, limits.p99_us, limits.blocked_us, limits.downstream_round_trips],
         );
         findings.extend(self.of_server(run));
         for (limits, spent) in self.budget.routes.iter().zip(&self.routes) {
@@ -159,7 +161,7 @@ impl Watch {
                 &route,
                 spent,
                 limits.writes_per_response,
-                [limits.eagain_per_request, limits.p99_us, limits.blocked_us],
+                [limits.eagain_per_request, limits.p99_us, limits.blocked_us, limits.downstream_round_trips],
             ));
             findings.extend(limits.cpu_us.map(|most| {
                 let measured = (spent.requests > 0).then(|| spent.mean(spent.cpu_ns) / 1000.0);
@@ -185,11 +187,6 @@ impl Watch {
             let ratio = cpu_ns.zip(self.baseline_cpu_ns).map(|(ns, baseline_ns)| ns / baseline_ns);
             figure("CPU per request over the baseline's".to_owned(), ratio, most)
         }));
-        findings.extend(limits.downstream_calls.map(|most| {
-            let calls = run.ledger.kernel_counters.iter().find(|(name, _)| name == "other_tcp_calls");
-            let calls = calls.map_or(0, |(_, count)| *count);
-            figure("downstream reads and writes per request".to_owned(), per_request(calls), most)
-        }));
         findings.extend(limits.syscalls.iter().map(|(name, most)| {
             let is_meant = |call: &&crate::recording::SyscallTotals| name == "all" || call.name == *name;
             let calls: u64 = run.syscalls.iter().filter(is_meant).map(|call| call.calls).sum();
@@ -201,10 +198,10 @@ impl Watch {
     }
 }
 
-/// Limits of any requests: most writes of a response; and EAGAIN, p99 and blocked time.
-fn of_requests(route: &str, spent: &Spent, writes: Option<u32>, limits: [Option<f64>; 3]) -> Vec<Finding> {
+/// Limits of any requests: most writes of a response; and EAGAIN, p99, blocked time and round trips.
+fn of_requests(route: &str, spent: &Spent, writes: Option<u32>, limits: [Option<f64>; 4]) -> Vec<Finding> {
     let seen = |value: f64| (spent.requests > 0).then_some(value);
-    let [eagain, p99, blocked] = limits;
+    let [eagain, p99, blocked, round_trips] = limits;
     let mut findings = Vec::new();
     findings.extend(writes.map(|most| writes_finding(route, spent, most)));
     findings.extend(eagain.map(|most| {
@@ -216,6 +213,13 @@ fn of_requests(route: &str, spent: &Spent, writes: Option<u32>, limits: [Option<
     }));
     findings.extend(blocked.map(|most| {
         figure(format!("{route}us blocked per request"), seen(spent.mean(spent.blocked_ns) / 1000.0), most)
+    }));
+    findings.extend(round_trips.map(|most| {
+        figure(
+            format!("{route}downstream round trips per request"),
+            seen(spent.mean(spent.round_trips)),
+            most,
+        )
     }));
     findings
 }

@@ -180,7 +180,7 @@ fn a_budget_that_is_kept_holds_line_by_line() {
         blocked_us = 100000
         cpu_us = 43
         cpu_of_baseline = 1.05
-        downstream_calls = 0
+        downstream_round_trips = 0
         syscalls = { all = 3, writev = 1.01 }
 
         [[route]]

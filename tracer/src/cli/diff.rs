@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use super::{Status, TraceArguments, print};
+use super::{Status, TraceArguments, load::rate, print};
 use crate::{
     diff::{self, COMPARISON_FILE, Comparison, Design, Gathering, Judgement, Metric, Origin, Recorded},
     preflight::elevate,
@@ -53,6 +53,10 @@ pub struct Arguments {
     /// Keep-alive connections (32, or the scenario's)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     connections: Option<u32>,
+    /// Requests per second to each side, at a constant rate; without it each answers as many as it can, and a change of
+    /// latency changes the load
+    #[arg(short, long, value_name = "PER_SECOND", value_parser = rate)]
+    rate: Option<f64>,
     /// Length of a slice
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = parse_duration)]
     slice: Duration,
@@ -214,6 +218,7 @@ impl Arguments {
         let contenders = Contenders::of(&origin)?;
         let design = Design {
             connections: self.connections.or(contenders.connections).unwrap_or(DEFAULT_CONNECTIONS),
+            rate_per_s: self.rate,
             slice_ns: self.slice.as_nanos() as u64,
             slices: SLICES,
             traced_slices: TRACED_SLICES,

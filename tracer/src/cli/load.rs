@@ -115,7 +115,8 @@ pub struct Arguments {
     format: Format,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Requests per second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
         _ => Err("a number of requests per second above zero".into()),

@@ -36,6 +36,7 @@ pub struct Gathering {
     writes_eagain: u64,
     bytes_in: u64,
     bytes_out: u64,
+    round_trips: u64,
     /// Responses by the sequence of their write calls, and the bytes each of them moved.
     sequences: HashMap<Vec<u16>, (u64, [u64; WRITES_KEPT])>,
 }
@@ -55,6 +56,7 @@ impl Gathering {
             writes_eagain: 0,
             bytes_in: 0,
             bytes_out: 0,
+            round_trips: 0,
             sequences: HashMap::new(),
         }
     }
@@ -73,6 +75,7 @@ impl Gathering {
         self.writes_eagain += u64::from(request.writes_eagain);
         self.bytes_in += request.bytes_in;
         self.bytes_out += request.bytes_out;
+        self.round_trips += request.downstream.iter().map(|peer| u64::from(peer.round_trips)).sum::<u64>();
         let calls = request.writes_that_moved_bytes().map(|write| write.call).collect();
         let (count, bytes) = self.sequences.entry(calls).or_default();
         *count += 1;
@@ -122,6 +125,7 @@ impl Gathering {
             ("writes with EAGAIN", self.writes_eagain),
             ("request bytes", self.bytes_in),
             ("response bytes", self.bytes_out),
+            ("downstream round trips", self.round_trips),
         ] {
             of_requests.add(name.to_owned(), sum as f64);
         }
@@ -135,11 +139,9 @@ impl Gathering {
                 add(format!("{} with EAGAIN", call.name), call.eagain);
             }
         }
-        for (counter, name) in [
-            ("switches_blocked", "switches, blocked"),
-            ("switches_preempted", "switches, preempted"),
-            ("other_tcp_calls", "downstream reads and writes"),
-        ] {
+        for (counter, name) in
+            [("switches_blocked", "switches, blocked"), ("switches_preempted", "switches, preempted")]
+        {
             let count = run.ledger.kernel_counters.iter().find(|(known, _)| known == counter);
             if let Some((_, count)) = count.filter(|(_, count)| *count > 0) {
                 add(name.to_owned(), *count);

@@ -154,6 +154,8 @@ pub struct Line {
 /// What may explain noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Surroundings {
+    /// At a constant rate, the share of the requests due that A and B answered in time.
+    pub rate_reached: Option<[f64; 2]>,
     /// Share of time the server's core was busy with it, of A and of B.
     pub server_busy: [f64; 2],
     /// Share of time the driver was busy.

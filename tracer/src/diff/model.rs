@@ -58,10 +58,13 @@ pub enum Origin {
 }
 
 /// How every launch is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Design {
     /// Keep-alive connections.
     pub connections: u32,
+    /// Requests per second to each side; `None`: as many as it answers.
+    #[serde(default)]
+    pub rate_per_s: Option<f64>,
     /// Length of one slice, nanoseconds.
     pub slice_ns: u64,
     /// Untraced slices of each side, per launch and route; even.
@@ -149,7 +152,8 @@ pub struct Started {
 pub struct RouteLaunch {
     /// Untraced slices, in the order in which they ran.
     pub slices: Vec<Slice>,
-    /// Client latency of the untraced slices, in the order of [`Side::ALL`].
+    /// Client latency of the untraced slices, in the order of [`Side::ALL`]: service time, or at a constant rate
+    /// response time, from when each request was due.
     pub latency: [Latency; 3],
     /// What the traced slices of A and of B came to.
     pub traced: Option<[Figures; 2]>,
@@ -164,6 +168,9 @@ pub struct Slice {
     pub turn: u32,
     /// Requests answered.
     pub requests: u64,
+    /// Requests that were due, at a constant rate.
+    #[serde(default)]
+    pub due: Option<u64>,
     /// Wall time.
     pub elapsed_ns: u64,
     /// CPU of the server, all threads and children.

@@ -61,6 +61,7 @@ pub fn of_recordings(folders: [String; 2], a: &[Recorded], b: &[Recorded]) -> Re
         names: [first.run.name.clone(), first_b.run.name.clone()],
         design: Design {
             connections: first.run.load.as_ref().map_or(0, |load| load.connections),
+            rate_per_s: None,
             slice_ns: 0,
             slices: 1,
             traced_slices: 1,
@@ -134,6 +135,7 @@ fn slices(side: Side, run: &Run) -> Vec<Slice> {
                 side,
                 turn: turn as u32,
                 requests: round.load.requests,
+                due: None,
                 elapsed_ns: round.load.elapsed_ns,
                 server_cpu_ns: round.server_cpu_ns,
                 run_delay_ns: round.server_run_delay_ns,
@@ -153,6 +155,7 @@ fn slices(side: Side, run: &Run) -> Vec<Slice> {
         side,
         turn: 0,
         requests: crate::stats::answered_requests(run),
+        due: None,
         elapsed_ns: run.window_ns,
         server_cpu_ns: run.conservation.schedstat_cpu_ns,
         run_delay_ns: run.conservation.schedstat_run_delay_ns,

@@ -51,6 +51,24 @@ fn another_threshold_gives_another_verdict_on_the_same_launches() {
 }
 
 #[test]
+fn a_rate_that_was_not_reached_is_no_equal_load() {
+    let mut paced = comparison(&Build::plain(), &Build::two_writes(), 8);
+    paced.design.rate_per_s = Some(160_000.0);
+    let mut due = |side: Side, share: f64| {
+        let slices = paced.launches.iter_mut().flat_map(|launch| &mut launch.routes[0].slices);
+        for slice in slices.filter(|slice| slice.side == side) {
+            slice.due = Some((slice.requests as f64 / share) as u64);
+        }
+    };
+    Side::ALL.into_iter().for_each(|side| due(side, 1.0));
+    due(Side::B, 0.9);
+    let judgement = judged(&paced);
+    assert_eq!(judgement.exit_code(), 3);
+    let told = "of 160,000 requests/s A answered 100.0 % and B 90.0 %";
+    assert!(judgement.answer.contains(told), "{}", judgement.answer);
+}
+
+#[test]
 fn few_launches_give_no_interval_and_no_verdict() {
     let judgement = judged(&comparison(&Build::plain(), &Build::two_writes(), 7));
     assert_eq!(judgement.exit_code(), 3);

@@ -53,6 +53,8 @@ impl KernelTypes {
             sock_state: self.offset("sock_common", "skc_state")?,
             sock_num: self.offset("sock_common", "skc_num")?,
             sock_dport: self.offset("sock_common", "skc_dport")?,
+            sock_daddr: self.offset("sock_common", "skc_daddr")?,
+            sock_v6_daddr: self.offset("sock_common", "skc_v6_daddr")?,
             sock_protocol: self.offset("sock", "sk_protocol")?,
             tcp_copied_seq: self.offset("tcp_sock", "copied_seq")?,
             tcp_rcv_nxt: self.offset("tcp_sock", "rcv_nxt")?,

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use aya::maps::{Map, MapData};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use tracer_common::records::{Edge, LaneEnds, Lifecycle, RecordKind, Slot};
+use tracer_common::records::{Downstream, Edge, LaneEnds, Lifecycle, RecordKind, Slot};
 
 /// How old a record must be before it is taken. CPUs write at their own pace: a record that is stamped with an earlier
 /// time elsewhere has been committed by then, so that records come out in the order of their times.
@@ -23,13 +23,15 @@ pub enum Record<'a> {
     Edge(&'a Edge),
     /// A step in the life of a connection or process.
     Lifecycle(&'a Lifecycle),
+    /// A call on a connection that the target opened.
+    Downstream(&'a Downstream),
 }
 
 impl<'a> Record<'a> {
     /// The record of a slot; `None` for bytes that are none.
     fn of(slot: &'a Slot) -> Option<Self> {
         let bytes = slot.record.as_ptr().cast::<u8>();
-        // SAFETY: `record` is aligned to eight and as large as the largest record; both are plain integers, for which
+        // SAFETY: `record` is aligned to eight and as large as the largest record; all are plain integers, for which
         // every bit pattern is valid.
         unsafe {
             match RecordKind::from_byte(*bytes)? {
@@ -40,6 +42,7 @@ impl<'a> Record<'a> {
                 | RecordKind::Exit
                 | RecordKind::Drained
                 | RecordKind::Acked => Some(Self::Lifecycle(&*bytes.cast())),
+                RecordKind::Downstream => Some(Self::Downstream(&*bytes.cast())),
             }
         }
     }
@@ -49,6 +52,7 @@ impl<'a> Record<'a> {
         match self {
             Self::Edge(edge) => edge.exit_ns,
             Self::Lifecycle(lifecycle) => lifecycle.exit_ns,
+            Self::Downstream(call) => call.exit_ns,
         }
     }
 }

@@ -10,7 +10,10 @@ use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, StringArray};
 use arrow_schema::{DataType, Field};
 
-use super::{ClientTimes, Grade, Inference, Request, WRITES_KEPT, WriteCall, syscall_name, syscall_number};
+use super::{
+    ClientTimes, DownstreamPeer, Grade, Inference, Request, WRITES_KEPT, WriteCall, syscall_name,
+    syscall_number,
+};
 
 type ToArray = Box<dyn Fn(&mut [Request]) -> ArrayRef + Send>;
 type FromArray = Box<dyn Fn(&mut [Request], &ArrayRef) -> Result<()> + Send>;
@@ -32,7 +35,7 @@ impl Column {
     pub fn unit(&self) -> &'static str {
         match self.name.as_str() {
             name if name.ends_with("_ns") => "ns",
-            name if name.starts_with("bytes_") => "bytes",
+            name if name.contains("bytes_") => "bytes",
             _ => "",
         }
     }
@@ -244,6 +247,58 @@ pub(super) fn write_numbers<T: ArrowPrimitiveType>(
                 for (write, value) in request.write_calls.iter_mut().zip(values.as_primitive::<T>().values())
                 {
                     *field(write) = *value;
+                }
+            }
+            Ok(())
+        },
+    )
+}
+
+/// The names of the peers; it must come before the columns of their numbers.
+pub(super) fn downstream_peers() -> Column {
+    column(
+        ("downstream_peers", "peers its server asked for it, on connections the server opened"),
+        (list_of(DataType::Utf8), false),
+        |requests| {
+            let mut lists = ListBuilder::new(StringBuilder::new());
+            for request in requests.iter() {
+                lists.append_value(request.downstream.iter().map(|peer| Some(&*peer.peer)));
+            }
+            Arc::new(lists.finish())
+        },
+        |requests, array| {
+            for (request, peers) in requests.iter_mut().zip(array.as_list::<i32>().iter()) {
+                let peers = peers.context("a null")?;
+                for peer in peers.as_string::<i32>() {
+                    let peer = peer.context("a null")?.into();
+                    request.downstream.push(DownstreamPeer { peer, ..DownstreamPeer::default() });
+                }
+            }
+            Ok(())
+        },
+    )
+}
+
+pub(super) fn downstream_numbers<T: ArrowPrimitiveType>(
+    name: &str,
+    meaning: &str,
+    field: fn(&mut DownstreamPeer) -> &mut T::Native,
+) -> Column {
+    column(
+        (name, meaning),
+        (list_of(T::DATA_TYPE), false),
+        move |requests| {
+            let mut lists = ListBuilder::new(PrimitiveBuilder::<T>::new());
+            for request in requests {
+                lists.append_value(request.downstream.iter_mut().map(|peer| Some(*field(peer))));
+            }
+            Arc::new(lists.finish())
+        },
+        move |requests, array| {
+            for (request, values) in requests.iter_mut().zip(array.as_list::<i32>().iter()) {
+                let values = values.context("a null")?;
+                for (peer, value) in request.downstream.iter_mut().zip(values.as_primitive::<T>().values()) {
+                    *field(peer) = *value;
                 }
             }
             Ok(())

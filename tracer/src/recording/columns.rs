@@ -10,7 +10,8 @@ use arrow_array::types::{Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_schema::{Schema, SchemaRef};
 
 use super::column::{
-    Column, blocked_call, client, grade, inference, nanoseconds, number, text, write_names, write_numbers,
+    Column, blocked_call, client, downstream_numbers, downstream_peers, grade, inference, nanoseconds,
+    number, text, write_names, write_numbers,
 };
 use super::{Phase, Request, RequestCpu, ThreadStates};
 
@@ -25,6 +26,7 @@ impl Columns {
         columns.extend(states());
         columns.extend(cpu());
         columns.extend(calls());
+        columns.extend(downstream());
         Self(columns)
     }
 
@@ -193,5 +195,37 @@ fn calls() -> Vec<Column> {
         ),
         number::<UInt64Type>("bytes_in", "request bytes read", |r| &mut r.bytes_in),
         number::<UInt64Type>("bytes_out", "response bytes written", |r| &mut r.bytes_out),
+    ]
+}
+
+fn downstream() -> Vec<Column> {
+    vec![
+        nanoseconds(
+            "before_downstream_ns",
+            "of app: until something was first sent downstream; 0: nothing was",
+            |r| &mut r.before_downstream_ns,
+        ),
+        downstream_peers(),
+        downstream_numbers::<UInt32Type>(
+            "downstream_round_trips",
+            "round trips to each of downstream_peers",
+            |peer| &mut peer.round_trips,
+        ),
+        downstream_numbers::<UInt32Type>(
+            "downstream_inferred",
+            "of them, those that another request open then may have made",
+            |peer| &mut peer.inferred,
+        ),
+        downstream_numbers::<UInt64Type>(
+            "downstream_wait_ns",
+            "from the last byte sent until the answer began to arrive, summed over the round trips",
+            |peer| &mut peer.wait_ns,
+        ),
+        downstream_numbers::<UInt64Type>("downstream_bytes_out", "bytes sent to it", |peer| {
+            &mut peer.bytes_out
+        }),
+        downstream_numbers::<UInt64Type>("downstream_bytes_in", "bytes received from it", |peer| {
+            &mut peer.bytes_in
+        }),
     ]
 }

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::super::{ClientTimes, Grade, Inference, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall};
+use super::super::{
+    ClientTimes, DownstreamPeer, Grade, Inference, RequestCpu, ThreadStates, WRITES_KEPT, WriteCall,
+};
 use super::*;
 
 prop_compose! {
@@ -19,6 +21,13 @@ fn write_call() -> impl Strategy<Value = WriteCall> {
         call,
         result,
         iovecs,
+    })
+}
+
+fn peer() -> impl Strategy<Value = DownstreamPeer> {
+    (any::<(u32, u32, u64, u64, u64)>(), name()).prop_map(|(counts, peer)| {
+        let (round_trips, inferred, wait_ns, bytes_out, bytes_in) = counts;
+        DownstreamPeer { peer, round_trips, inferred, wait_ns, bytes_out, bytes_in }
     })
 }
 
@@ -40,6 +49,7 @@ prop_compose! {
         counts in any::<(u32, u32, u32, u32, u32, u64, u64)>(),
         writes in prop::collection::vec(write_call(), 0..=WRITES_KEPT),
         client in prop::option::of(any::<(u64, u64, u64)>()),
+        downstream in prop::collection::vec(peer(), 0..4),
     ) -> Request {
         let mut write_calls = [WriteCall::default(); WRITES_KEPT];
         write_calls[..writes.len()].copy_from_slice(&writes);
@@ -56,7 +66,7 @@ prop_compose! {
             },
             blocked_call_plus_one, reads, shared_reads, writes: writes_moved, shared_writes, writes_eagain,
             write_calls, write_calls_len: writes.len() as u8,
-            bytes_in, bytes_out,
+            bytes_in, bytes_out, downstream, before_downstream_ns: end_ns ^ 9,
             client: client.map(|(send_ns, first_byte_ns, done_ns)| ClientTimes {
                 send_ns,
                 first_byte_ns,
@@ -151,10 +161,10 @@ fn what_is_no_recording_is_named() {
     let (folder, path) = empty_recording();
     let error = || error_of(open(&path), &folder);
 
-    fs::write(path.join(RUN_FILE), r#"{"schema_version": 2}"#).unwrap();
+    fs::write(path.join(RUN_FILE), r#"{"schema_version": 3}"#).unwrap();
     insta::assert_snapshot!(error(), @"run.json of HERE/recording is damaged (missing field `tracer_version` at line 1 column 21): record again");
     fs::write(path.join(RUN_FILE), r#"{"schema_version": 99}"#).unwrap();
-    insta::assert_snapshot!(error(), @"HERE/recording has format version 99, this tracer reads version 2: read it with the tracer that wrote it, or record again");
+    insta::assert_snapshot!(error(), @"HERE/recording has format version 99, this tracer reads version 3: read it with the tracer that wrote it, or record again");
     fs::write(path.join(RUN_FILE), r#"{"name": "package.json"}"#).unwrap();
     insta::assert_snapshot!(error(), @"HERE/recording is not a recording: its run.json was not written by tracer (missing field `schema_version` at line 1 column 24)");
     fs::remove_file(path.join(RUN_FILE)).unwrap();
@@ -187,5 +197,5 @@ fn every_column_says_what_it_holds_and_nanoseconds_end_in_ns() {
         assert!(!field.metadata()["meaning"].is_empty(), "{}", field.name());
     }
     let ns = columns.iter().filter(|column| column.unit() == "ns").count();
-    assert_eq!(ns, 3 + 7 + 5 + 3 + 35 + 5);
+    assert_eq!(ns, 3 + 7 + 5 + 3 + 35 + 5 + 2);
 }

@@ -45,6 +45,12 @@ pub struct Ledger {
     pub upgraded_connections: u64,
     /// Connections whose bytes are not HTTP/1 (TLS, say): their requests are told apart by turn-taking.
     pub opaque_connections: u64,
+    /// Reads and writes that moved bytes on connections the target opened.
+    #[serde(default)]
+    pub downstream_calls: u64,
+    /// Of them, those that belonged to no request that was open.
+    #[serde(default)]
+    pub downstream_unowned: u64,
     /// Every kernel-side counter by name (see `tracer_common::counters::Counter`).
     pub kernel_counters: Vec<(String, u64)>,
 }
@@ -74,6 +80,8 @@ impl Ledger {
         self.http2_connections += other.http2_connections;
         self.upgraded_connections += other.upgraded_connections;
         self.opaque_connections += other.opaque_connections;
+        self.downstream_calls += other.downstream_calls;
+        self.downstream_unowned += other.downstream_unowned;
         for (name, count) in &other.kernel_counters {
             match self.kernel_counters.iter_mut().find(|(known, _)| known == name) {
                 Some((_, sum)) => *sum += count,

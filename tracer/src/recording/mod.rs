@@ -6,6 +6,7 @@
 mod column;
 pub mod columns;
 pub mod disk;
+mod downstream;
 mod inference;
 mod ledger;
 mod nameless;
@@ -15,6 +16,7 @@ mod round;
 mod run;
 mod syscall;
 
+pub use downstream::{DownstreamPeer, OTHER_PEERS};
 pub use inference::Inference;
 pub use ledger::{Conservation, Ledger};
 pub use phase::{Phase, ThreadStates};

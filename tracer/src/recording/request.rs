@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EAGAIN, Inference, Phase, ThreadStates};
+use super::{DownstreamPeer, EAGAIN, Inference, Phase, ThreadStates};
 
 /// How sure a number is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,6 +174,10 @@ pub struct Request {
     pub bytes_in: u64,
     /// Response bytes written.
     pub bytes_out: u64,
+    /// Whom its server asked for it.
+    pub downstream: Vec<DownstreamPeer>,
+    /// Of `app`: from the read that completed the head until something was sent downstream; zero: nothing was.
+    pub before_downstream_ns: u64,
     /// The driver's own times, when our driver sent it.
     pub client: Option<ClientTimes>,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Conservation, Ledger, LoadTotals, Round};
 
 /// Version of `run.json` and of the columns of `requests.parquet`. Rises when a reader must know.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// [`Run::ended_early`]: by Ctrl-C.
 pub const INTERRUPTED: &str = "interrupted";

@@ -54,6 +54,8 @@ pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
         syscalls: syscalls(run),
         syscalls_per_request: stats::syscalls_per_request(run),
         writes: writes(&loaded.writes, loaded.requests()),
+        downstream: downstream(loaded),
+        before_downstream: (loaded.before_downstream.count() > 0).then(|| latency(&loaded.before_downstream)),
         statuses: loaded.statuses.clone(),
         routes: most_first(loaded.routes.iter().map(|((method, path), n)| (format!("{method} {path}"), *n))),
         bytes_in_per_request: mean(loaded.bytes_in),
@@ -258,6 +260,29 @@ fn writes(writes: &Writes, requests: u64) -> WritesReport {
             most_iovecs: one.most_iovecs,
         },
     }
+}
+
+fn downstream(summary: &Summary) -> Vec<DownstreamReport> {
+    let mut peers: Vec<_> = summary
+        .downstream
+        .iter()
+        .map(|(peer, downstream)| {
+            let requests = downstream.wait.count();
+            let mean = |sum: u64| sum as f64 / requests.max(1) as f64;
+            DownstreamReport {
+                peer: peer.to_string(),
+                requests,
+                round_trips_per_request: mean(downstream.round_trips),
+                inferred_share: share(downstream.inferred, downstream.round_trips),
+                wait: latency(&downstream.wait),
+                bytes_out_per_request: mean(downstream.bytes_out),
+                bytes_in_per_request: mean(downstream.bytes_in),
+            }
+        })
+        .collect();
+    let waited_ns = |peer: &DownstreamReport| peer.wait.mean_ns * peer.requests as f64;
+    peers.sort_by(|a, b| waited_ns(b).total_cmp(&waited_ns(a)));
+    peers
 }
 
 fn named_calls(counts: &BTreeMap<u16, u64>) -> Vec<NamedCount> {

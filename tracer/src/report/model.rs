@@ -86,6 +86,11 @@ pub struct Row {
     pub syscalls_per_request: Option<f64>,
     /// How responses left.
     pub writes: WritesReport,
+    /// Whom the requests waited for on connections that the server opened, longest wait first.
+    pub downstream: Vec<DownstreamReport>,
+    /// From the read of the head until something was first sent downstream, of the requests that did: a wait for a
+    /// free connection is here.
+    pub before_downstream: Option<Latency>,
     /// Requests by status; zero: not seen.
     pub statuses: BTreeMap<u16, u64>,
     /// Requests by method and path, most first.
@@ -335,6 +340,25 @@ pub struct OneWriteReport {
     pub fewest_iovecs: Option<u32>,
     /// Most buffers.
     pub most_iovecs: Option<u32>,
+}
+
+/// What was asked of one peer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DownstreamReport {
+    /// Its address and port.
+    pub peer: String,
+    /// Requests that asked it. What follows is about these.
+    pub requests: u64,
+    /// Round trips per request.
+    pub round_trips_per_request: f64,
+    /// Share of the round trips that another of the requests open then may have made.
+    pub inferred_share: f64,
+    /// Wait of a request, summed over its round trips.
+    pub wait: Latency,
+    /// Mean bytes sent.
+    pub bytes_out_per_request: f64,
+    /// Mean bytes received.
+    pub bytes_in_per_request: f64,
 }
 
 /// Connections accepted in the window.

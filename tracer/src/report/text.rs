@@ -43,6 +43,7 @@ fn server(page: &mut Page, row: &Row) {
         tables::cpu(page, row);
         tables::latency(page, row);
         tables::thread_states(page, row);
+        tables::downstream(page, row);
     }
     tables::holders(page, row);
     tables::syscalls(page, row);

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Distribution, Invariants, Writes};
-use crate::recording::{Grade, Phase, Request, RequestCpu, ThreadStates};
+use crate::recording::{DownstreamPeer, Grade, OTHER_PEERS, Phase, Request, RequestCpu, ThreadStates};
 
 /// Routes counted apart; the rest is counted as [`OTHER_ROUTES`].
 pub const ROUTES_KEPT: usize = 64;
 
 /// The path under which requests of further routes are counted.
 pub const OTHER_ROUTES: &str = "other";
+
+/// Downstream peers counted apart; the rest is counted as [`OTHER_PEERS`].
+const PEERS_COUNTED: usize = 64;
 
 /// Everything a report tells about requests.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,6 +54,10 @@ pub struct Summary {
     pub statuses: BTreeMap<u16, u64>,
     /// Requests by method and path, at most [`ROUTES_KEPT`] and [`OTHER_ROUTES`].
     pub routes: BTreeMap<(Arc<str>, Arc<str>), u64>,
+    /// What was asked of whom downstream, at most 64 peers and [`OTHER_PEERS`].
+    pub downstream: BTreeMap<Arc<str>, DownstreamSummary>,
+    /// From the read of the head until something was first sent downstream, of the requests that did.
+    pub before_downstream: Distribution,
     /// Requests with an inferred edge.
     pub inferred: u64,
     /// Violated promises.
@@ -64,6 +71,21 @@ pub struct PhaseSummary {
     pub wall: Distribution,
     /// Sum of thread states.
     pub states: ThreadStates,
+}
+
+/// One downstream peer over all requests that asked it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DownstreamSummary {
+    /// Wait of a request, summed over its round trips; its count is the number of requests.
+    pub wait: Distribution,
+    /// Round trips.
+    pub round_trips: u64,
+    /// Of them, those that another request may have made.
+    pub inferred: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
 }
 
 /// A difference between two marks, one of them the client's: never negative, or a defect.
@@ -131,6 +153,10 @@ impl Summary {
         *self.statuses.entry(request.status).or_default() += 1;
         let route = (Arc::clone(&request.method), Arc::clone(&request.path));
         self.add_route(route, 1);
+        request.downstream.iter().for_each(|peer| self.add_peer(peer));
+        if request.before_downstream_ns > 0 {
+            self.before_downstream.record(request.before_downstream_ns);
+        }
         self.inferred += u64::from(request.grade == Grade::Inferred);
         self.invariants.observe(request);
     }
@@ -160,8 +186,28 @@ impl Summary {
         for (route, count) in &other.routes {
             self.add_route(route.clone(), *count);
         }
+        for (peer, downstream) in &other.downstream {
+            self.peer(peer).merge(downstream);
+        }
+        self.before_downstream.merge(&other.before_downstream);
         self.inferred += other.inferred;
         self.invariants.merge(&other.invariants);
+    }
+
+    fn add_peer(&mut self, peer: &DownstreamPeer) {
+        let downstream = self.peer(&peer.peer);
+        downstream.wait.record(peer.wait_ns);
+        downstream.round_trips += u64::from(peer.round_trips);
+        downstream.inferred += u64::from(peer.inferred);
+        downstream.bytes_out += peer.bytes_out;
+        downstream.bytes_in += peer.bytes_in;
+    }
+
+    fn peer(&mut self, peer: &Arc<str>) -> &mut DownstreamSummary {
+        let is_known = self.downstream.contains_key(peer);
+        let name =
+            if is_known || self.downstream.len() < PEERS_COUNTED { peer.clone() } else { OTHER_PEERS.into() };
+        self.downstream.entry(name).or_default()
     }
 
     fn add_route(&mut self, route: (Arc<str>, Arc<str>), count: u64) {
@@ -173,6 +219,16 @@ impl Summary {
             let other = (Arc::default(), Arc::from(OTHER_ROUTES));
             *self.routes.entry(other).or_default() += count;
         }
+    }
+}
+
+impl DownstreamSummary {
+    fn merge(&mut self, other: &Self) {
+        self.wait.merge(&other.wait);
+        self.round_trips += other.round_trips;
+        self.inferred += other.inferred;
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
     }
 }
 

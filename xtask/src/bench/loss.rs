@@ -5,7 +5,7 @@ use std::{thread::sleep, time::Duration};
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracer::{
-    load::{Driver, LoadResult, Stop},
+    load::{Driver, Stop},
     recording::Request,
     window::{Settings, Sink, Traced, Window},
 };
@@ -13,10 +13,9 @@ use tracer::{
 use super::{Bed, ServerName, goal, no_errors, take_places};
 use crate::Verdict;
 
-/// The reader holds every request until its sample comes, which is at the end of a run: runs are kept short.
-const RUN: u64 = 50_000;
 const READER_SHARE: f64 = 0.10;
 const MANY: usize = 1_000;
+const BUSY_REQUESTS: u64 = 100_000;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -47,7 +46,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let (traced, _) = window.close(Some(0))?;
     print_memory("idle for 2 s", before, idle, &traced);
     let window = Window::open(&settings(&bed), Count::default())?;
-    let sent = drive(&mut bed.driver, &window, 2 * RUN)?;
+    let sent = drive(&mut bed.driver, &window, BUSY_REQUESTS)?;
     let busy = resident_mb()?;
     let (traced, count) = window.close(Some(sent))?;
     print_memory(&format!("busy, {sent} requests"), before, busy, &traced);
@@ -79,15 +78,11 @@ fn settings(bed: &Bed) -> Settings {
     }
 }
 
-/// Several runs inside one window; returns how many requests were sent.
+/// One run inside the window, its samples sent on as `bench` and `record` do; returns how many requests were sent.
 fn drive(driver: &mut Driver, window: &Window<Count>, requests: u64) -> Result<u64> {
-    let mut sent = 0;
-    while sent < requests {
-        let load = driver.run_sending_samples(Stop::Count(RUN.min(requests - sent)), window.samples())?;
-        no_errors(&load)?;
-        sent += load.sent();
-    }
-    Ok(sent)
+    let load = driver.run_sending_samples(Stop::Count(requests), window.samples())?;
+    no_errors(&load)?;
+    Ok(load.sent())
 }
 
 fn print_saturated(sent: u64, count: &Count, traced: &Traced) -> bool {

@@ -4,7 +4,7 @@ use super::super::{
     Compared, Comparison, Control, Launch, Origin, Side, Slice, Surroundings, words::launches_words,
 };
 use crate::{
-    report::{LOSS_LIMIT, decimals, percent},
+    report::{LOSS_LIMIT, decimals, percent, thousands},
     stats::paired::{LOOKS, median},
 };
 
@@ -12,6 +12,8 @@ use crate::{
 const BUSY: f64 = 0.95;
 /// Tracing that costs more than this times the server's own CPU shows another server.
 const TRACING_RATIO_LIMIT: f64 = 2.0;
+/// Share of the requests due at a constant rate that must be answered.
+const RATE_REACHED_LIMIT: f64 = 0.99;
 /// Largest share of traced slices that may be left out.
 const LEFT_OUT_LIMIT: f64 = 0.25;
 
@@ -50,6 +52,16 @@ pub fn withheld(
     if surroundings.client_busy >= BUSY && surroundings.client_busy >= busiest_server {
         let busy = percent(surroundings.client_busy);
         reasons.push(format!("the load driver was the limit ({busy} busy): use fewer connections"));
+    }
+    if let Some((rate, reached)) = comparison.design.rate_per_s.zip(surroundings.rate_reached)
+        && reached.iter().any(|share| *share < RATE_REACHED_LIMIT)
+    {
+        let [a, b] = reached.map(percent);
+        reasons.push(format!(
+            "of {} requests/s A answered {a} and B {b}, so they did not have the same load: lower --rate, or use more \
+             connections",
+            thousands(rate as u64)
+        ));
     }
     if surroundings.loss_share > LOSS_LIMIT {
         let (loss, limit) = (percent(surroundings.loss_share), percent(LOSS_LIMIT));
@@ -94,7 +106,9 @@ pub fn surroundings(comparison: &Comparison, route: usize, cpu: &Compared) -> Su
     let left_out: usize = traced.iter().flat_map(|pair| pair.iter()).map(|f| f.left_out.len()).sum();
     let all_slices = traced.len() * 2 * comparison.design.traced_slices as usize;
     let used = all_slices.saturating_sub(left_out);
+    let reached = |slice: &Slice| Some(slice.requests as f64 / slice.due?.max(1) as f64);
     Surroundings {
+        rate_reached: comparison.design.rate_per_s.map(|_| both(&|slice| reached(slice).unwrap_or(1.0))),
         server_busy: both(&|slice| slice.server_cpu_ns as f64 / slice.elapsed_ns.max(1) as f64),
         client_busy: client[0].max(client[1]),
         run_delay: both(&|slice| slice.run_delay_ns as f64 / slice.server_cpu_ns.max(1) as f64),

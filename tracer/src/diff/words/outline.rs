@@ -114,6 +114,9 @@ fn surroundings(route: &RouteJudgement) -> String {
         format!("waits for a CPU {} of CPU used", pair(around.run_delay, percent)),
         format!("stolen {} ms", decimals(around.stolen_ns as f64 / 1e6, 0)),
     ];
+    if let Some(reached) = around.rate_reached {
+        told.push(format!("answered {} of the requests due", pair(reached, percent)));
+    }
     if let Some(ratio) = around.tracing_ratio {
         told.push(format!("traced / untraced {}", pair(ratio, |ratio| decimals(ratio, 3))));
     }

@@ -48,6 +48,10 @@ pub(super) fn accounts(page: &mut Page, row: &Row) {
         );
     }
     not_framed(page, counts);
+    if counts.downstream_unowned > 0 {
+        let (unowned, all) = (thousands(counts.downstream_unowned), thousands(counts.downstream_calls));
+        page.entry("downstream", &format!("{unowned} of {all} reads and writes belonged to no open request"));
+    }
     if row.unreliable {
         let limit = percent(LOSS_LIMIT);
         page.entry("UNRELIABLE", &format!("more than {limit} of the requests were lost: no verdict"));

@@ -121,6 +121,37 @@ pub(super) fn thread_states(page: &mut Page, row: &Row) {
     }
 }
 
+pub(super) fn downstream(page: &mut Page, row: &Row) {
+    if row.downstream.is_empty() {
+        return;
+    }
+    let rows = row.downstream.iter().map(|peer| {
+        vec![
+            peer.peer.clone(),
+            thousands(peer.requests),
+            decimals(peer.round_trips_per_request, 2),
+            us(peer.wait.mean_ns),
+            us(peer.wait.p50_ns as f64),
+            peer.wait.p99_ns.map_or("too few".to_owned(), |ns| us(ns as f64)),
+            decimals(peer.bytes_out_per_request, 0),
+            decimals(peer.bytes_in_per_request, 0),
+            percent(peer.inferred_share),
+        ]
+    });
+    page.table(
+        "downstream, per request that asked: round trips, wait in us, bytes",
+        &["", "requests", "trips", "mean", "p50", "p99", "out", "in", "inferred"],
+        rows.take(TABLE_ROWS).collect(),
+    );
+    if let Some(more @ 1..) = row.downstream.len().checked_sub(TABLE_ROWS) {
+        page.line(4, &format!("{more} more peers"));
+    }
+    if let Some(before) = row.before_downstream {
+        let (mean, p50) = (us(before.mean_ns), us(before.p50_ns as f64));
+        page.line(4, &format!("waiting to send downstream, from the head on: mean {mean} us, p50 {p50} us"));
+    }
+}
+
 pub(super) fn holders(page: &mut Page, row: &Row) {
     let all_ns: u64 = row.holders.iter().map(|holder| holder.held_ns).sum();
     if all_ns == 0 {

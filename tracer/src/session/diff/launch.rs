@@ -157,6 +157,7 @@ impl Bed<'_> {
     fn plan(&self, workload: &Request, server: &Serving, core: usize) -> Plan {
         Plan {
             connections: self.design.connections as usize,
+            rate: self.design.rate_per_s,
             timeout: self.contenders.timeout,
             cores: vec![core],
             ..Plan::new(server.address(), vec![workload.into()])

@@ -50,13 +50,15 @@ impl Slicer<'_> {
             side,
             turn,
             requests: load.totals.requests,
+            due: load.paced.as_ref().map(|paced| paced.asked),
             elapsed_ns: load.totals.elapsed_ns,
             server_cpu_ns: used.cpu_ns,
             run_delay_ns: used.run_delay_ns,
             client_cpu_ns: load.totals.client_cpu_ns,
             page_faults: page_faults(&family).saturating_sub(faults),
         };
-        Ok(Loaded { slice, latency: load.latency })
+        let latency = load.paced.map_or(load.latency, |paced| paced.response);
+        Ok(Loaded { slice, latency })
     }
 
     /// The traced slices of A and of B, there and back; `None` when none were asked for, or it was interrupted.

@@ -23,9 +23,13 @@ struct Case {
     what: &'static str,
     a: String,
     b: String,
-    connections: &'static str,
+    /// Connections, and the rate where both get the same.
+    load: &'static [&'static str],
     right: Right,
 }
+
+/// As many requests as the server answers.
+const CLOSED: &[&str] = &["--connections", "32"];
 
 fn cases() -> Vec<Case> {
     let builtin =
@@ -33,7 +37,7 @@ fn cases() -> Vec<Case> {
     let node = |file: &str| {
         format!("node '{}'", workspace().join("xtask/src/bench/verdict/streams").join(file).display())
     };
-    let case = |what, b: &str, right| Case { what, a: builtin(""), b: builtin(b), connections: "32", right };
+    let case = |what, b: &str, right| Case { what, a: builtin(""), b: builtin(b), load: CLOSED, right };
     vec![
         case("identical", "", Right::NotCalled),
         case("identical again", "", Right::NotCalled),
@@ -41,16 +45,17 @@ fn cases() -> Vec<Case> {
             what: "a spin of a tenth",
             a: builtin("spin_ns=15000"),
             b: builtin("spin_ns=18000"),
-            connections: "32",
+            load: CLOSED,
             right: Right::Regression(&["us in app: user", "writes 1.00 -> 1.00"]),
         },
         case("a second write", "split=1", Right::Regression(&["us in write (2 writes instead of 1"])),
-        // Both wait: a server that never does is busy all the time, and sleeping costs it CPU.
+        // At the same rate: in a closed loop the side that waits longer gets less load, and a server that is idle more
+        // often pays more per request. Both wait, for sleeping costs CPU too.
         Case {
             what: "a wait of 2 ms more downstream",
             a: builtin("sleep_us=2000"),
             b: builtin("sleep_us=4000"),
-            connections: "4",
+            load: &["--connections", "64", "--rate", "8000"],
             right: Right::Waits(&["us in app: blocked"]),
         },
         case(
@@ -67,7 +72,7 @@ fn cases() -> Vec<Case> {
             what: "stream pipeline against a loop",
             a: node("loop.mjs"),
             b: node("pipeline.mjs"),
-            connections: "32",
+            load: CLOSED,
             right: Right::Regression(&["us in app: user"]),
         },
     ]
@@ -97,7 +102,7 @@ impl Case {
     fn judgement(&self) -> Result<Value> {
         let output = Command::new(tracer_binary())
             .args(["diff", &self.a, &self.b, "--url", "http://127.0.0.1:{port}/", "--format", "json"])
-            .args(["--connections", self.connections])
+            .args(self.load)
             .output()
             .context("cannot start tracer")?;
         serde_json::from_slice(&output.stdout)

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use fastrand::Rng;
 use tracer::{
     diff::{self, Comparison, Design, Metric, Origin, Side},
     session::{
         diff::{Contenders, begin, gather},
+        interrupt,
         progress::Progress,
     },
     stats::paired::{LOOKS, Rule, Verdict as Judged, judge_at_looks, median},
@@ -23,11 +24,18 @@ const CALIBRATION: usize = 2;
 /// Bounds are one-sided at 97.5 %.
 const Z: f64 = 1.96;
 
-const DESIGN: Design =
-    Design { connections: 32, slice_ns: 250_000_000, slices: 8, traced_slices: 0, warm_up_ns: 500_000_000 };
+const DESIGN: Design = Design {
+    connections: 32,
+    rate_per_s: None,
+    slice_ns: 250_000_000,
+    slices: 8,
+    traced_slices: 0,
+    warm_up_ns: 500_000_000,
+};
 
 /// Measures what is missing of the pools, then prints the rates.
 pub fn run(launches: usize, sessions: usize) -> Result<bool> {
+    interrupt::install()?;
     let mut identical = Vec::new();
     let mut changed = Vec::new();
     for change in CHANGES {
@@ -40,12 +48,12 @@ pub fn run(launches: usize, sessions: usize) -> Result<bool> {
         "{:<10} {:>8} {:>11} {:>11} {:>9} {:>13} {:>8}",
         "planted", "median", "regression", "improved", "same", "inconclusive", "at 1st"
     );
-    let (none, false_calls) = rates(&identical, sessions);
+    let (none, false_calls) = rates(&identical, sessions, Labels::Drawn);
     print_row("nothing", &identical, &none);
     let false_bound = upper_bound(false_calls, sessions);
     let mut power_bound = 0.0;
     for (change, logs) in &changed {
-        let (shares, _) = rates(logs, sessions);
+        let (shares, _) = rates(logs, sessions, Labels::Kept);
         print_row(&format!("{:+.0} %", change * 100.0), logs, &shares);
         if *change == 0.05 {
             power_bound = lower_bound((shares[0] * sessions as f64).round() as usize, sessions);
@@ -69,10 +77,13 @@ fn pool(change: f64, launches: usize) -> Result<Comparison> {
         }
     };
     let contenders = Contenders::of(&comparison.origin)?;
-    while comparison.launches.len() < launches && comparison.ended_early.is_empty() {
+    while comparison.launches.len() < launches {
         let next = comparison.launches.len() + 1;
         eprintln!("planted {:+.0} %: launch {next} of {launches}", change * 100.0);
         gather_apart(&mut comparison, &contenders, next)?;
+        if !comparison.ended_early.is_empty() {
+            bail!("{} with {} launches stored; the next run goes on there", comparison.ended_early, next - 1);
+        }
         diff::save(&comparison, &folder)?;
     }
     Ok(comparison)
@@ -111,13 +122,26 @@ fn logs(pool: &Comparison, side: Side) -> Vec<f64> {
     pool.launches.iter().filter_map(|launch| Metric::Cpu.log_ratio(launch, 0, side)).collect()
 }
 
+/// Which of two builds is called A.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Labels {
+    /// As in the launch.
+    Kept,
+    /// Drawn too: of identical builds it means nothing, and the luck of these launches is no property of the rule.
+    Drawn,
+}
+
 /// Shares of regression, improved, same, inconclusive and decided at the first look; and the number of calls.
-fn rates(logs: &[f64], sessions: usize) -> ([f64; 5], usize) {
+fn rates(logs: &[f64], sessions: usize, labels: Labels) -> ([f64; 5], usize) {
     let mut counts = [0usize; 5];
     for session in 0..sessions {
         let mut rng = Rng::with_seed(session as u64);
-        let launches: Vec<f64> =
-            (0..LOOKS[LOOKS.len() - 1].launches).map(|_| logs[rng.usize(..logs.len())]).collect();
+        let launches: Vec<f64> = (0..LOOKS[LOOKS.len() - 1].launches)
+            .map(|_| {
+                let log = logs[rng.usize(..logs.len())];
+                if labels == Labels::Drawn && rng.bool() { -log } else { log }
+            })
+            .collect();
         let Some((verdict, used)) = judge_at_looks(&launches, Rule::default()) else { continue };
         let place = match verdict {
             Judged::Regression => 0,
