@@ -27,6 +27,8 @@ pub(super) enum FramingError {
     ContentLength(String),
     #[error("the response has both Content-Length and Transfer-Encoding, so its end is ambiguous")]
     TwoLengths,
+    #[error("the response has Transfer-Encoding, which HTTP/1.0 does not know, so its end is not sure")]
+    CodingInHttp10,
     #[error("the response switches protocols (101), which was not asked for")]
     Upgrade,
     #[error("a chunk's size line is not a hexadecimal number")]
@@ -231,6 +233,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, FramingError> {
     }
     let body = match (fields.last_coding, fields.content_length) {
         _ if matches!(status, 100..200 | 204 | 304) => BodyLength::None,
+        // RFC 9112, section 6.1: the framing is faulty, even with a Content-Length.
+        (Some(_), _) if response.version == Some(0) => return Err(FramingError::CodingInHttp10),
         (Some(_), Some(_)) => return Err(FramingError::TwoLengths),
         (Some(_), None) if fields.is_chunked() => BodyLength::Chunked,
         (None, Some(length_bytes)) => BodyLength::Exactly(length_bytes),

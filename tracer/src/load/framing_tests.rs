@@ -133,6 +133,8 @@ fn wrong_framing_is_refused() {
     assert!(matches!(error_of(two), FramingError::ContentLength(_)));
     let both = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
     assert_eq!(error_of(both), FramingError::TwoLengths);
+    let old = b"HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+    assert_eq!(error_of(old), FramingError::CodingInHttp10);
     let chunked = |rest: &str| {
         error_of(format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{rest}").as_bytes())
     };

@@ -9,6 +9,10 @@ mod connection;
 mod errors;
 mod files;
 mod framing;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+#[cfg(test)]
+mod hyper_tests;
 mod mix;
 mod pace;
 mod plan;
