@@ -2,6 +2,7 @@
 //! servers that count for themselves.
 
 use std::{
+    collections::HashSet,
     fs,
     path::Path,
     process::{Command, Stdio},
@@ -15,7 +16,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 use tracer_tests::{
-    cli::{Said, finish, run, start, tracer, until},
+    cli::{Said, Server, finish, run, start, tracer, until},
     misbehaving::{HELLO, Misbehaving, Reply},
 };
 
@@ -339,6 +340,38 @@ fn what_cannot_be_meant_is_refused() {
 
 // Servers that count for themselves.
 
+/// The same for every server: path, and what else is asked for.
+const LOADS: &[(&str, &[&str])] = &[
+    ("/", &["-n", "1234", "-c", "7"]),
+    ("/", &["-d", "500ms", "-c", "3"]),
+    ("/", &["-n", "333", "-c", "2", "--pipeline", "4"]),
+    ("/", &["-n", "50", "-c", "2", "--no-keep-alive"]),
+    ("/", &["-n", "60", "-c", "2", "--requests-per-connection", "7"]),
+    ("/", &["-d", "500ms", "--rate", "500"]),
+    ("/", &["-n", "300", "--route", "2 /users/a", "--route", "1 /users/{counter:6}"]),
+    ("/echo", &["-n", "100", "-c", "2", "-X", "POST", "--body", "some words"]),
+];
+
+/// Loads a server in every way, and gives how many requests it answered by the driver's count.
+#[track_caller]
+fn answered_by_the_driver(port: u16) -> u64 {
+    let answered = LOADS.iter().map(|(path, arguments)| {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let said = run(["load", &url, "--format", "json"].iter().chain(*arguments));
+        assert_eq!(said.code, 0, "{arguments:?} {said:#?}");
+        let report = said.json();
+        assert_eq!(report["requests"], report["sent"], "{said:#?}");
+        report["requests"].as_u64().expect("requests are counted")
+    });
+    answered.sum()
+}
+
+/// The whole body of a path.
+fn body_of(port: u16, path: &str) -> String {
+    let answer = tracer_tests::cli::get(port, path).expect("the server answers");
+    answer.rsplit("\r\n\r\n").next().unwrap_or_default().trim().to_owned()
+}
+
 #[test]
 fn the_access_log_of_nginx_has_as_many_lines() {
     let folder = tempfile::tempdir().unwrap();
@@ -362,28 +395,16 @@ fn the_access_log_of_nginx_has_as_many_lines() {
         assert!(nginx.runs(), "nginx ended");
         std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
-    let url = format!("http://127.0.0.1:{port}/");
-    let mut sent = 0;
-    for arguments in [
-        &["-n", "1234", "-c", "7"][..],
-        &["-d", "500ms", "-c", "3"],
-        &["-n", "333", "-c", "2", "--pipeline", "4"],
-        &["-n", "50", "-c", "2", "--no-keep-alive"],
-        &["-d", "500ms", "--rate", "500"],
-        &["-n", "300", "--route", "2 /a", "--route", "1 /b/{counter:6}"],
-    ] {
-        let said = run(["load", &url, "--format", "json", "--expect-body", "hello"].iter().chain(arguments));
-        assert_eq!(said.code, 0, "{arguments:?} {said:#?}");
-        sent += said.json()["requests"].as_u64().unwrap();
-    }
+    let answered = answered_by_the_driver(port);
     let log = || fs::read_to_string(root.join("log")).unwrap();
     // nginx writes a line when a response is out, a moment after the client has it.
-    until("the log has every line", || log().lines().count() as u64 >= sent);
+    until("the log has every line", || log().lines().count() as u64 >= answered);
     let log = log();
-    assert_eq!(log.lines().count() as u64, sent);
-    assert_eq!(log.lines().filter(|line| *line == "/a").count(), 200);
-    let counted: std::collections::HashSet<_> = log.lines().filter(|line| line.starts_with("/b/")).collect();
-    assert_eq!(counted.len(), 100, "every counter is another");
+    assert_eq!(log.lines().count() as u64, answered);
+    assert_eq!(log.lines().filter(|line| *line == "/users/a").count(), 200);
+    assert_eq!(log.lines().filter(|line| *line == "/echo").count(), 100);
+    let users = log.lines().filter(|line| line.starts_with("/users/") && !line.ends_with('a'));
+    assert_eq!(users.collect::<HashSet<_>>().len(), 100, "every counter is another");
     nginx.signal(Signal::TERM);
 }
 
@@ -400,21 +421,18 @@ fn a_node_server_has_seen_as_many_requests() {
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
     let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("no port: {line:?}"));
-    let url = format!("http://127.0.0.1:{port}/");
-    let mut sent = 0;
-    for arguments in [
-        &["-n", "500", "-c", "5"][..],
-        &["-n", "100", "-c", "2", "-X", "POST", "--body", "some words"],
-        &["-n", "60", "-c", "2", "--requests-per-connection", "7"],
-    ] {
-        let said = run(["load", &url, "--format", "json", "--expect-body", "hello"].iter().chain(arguments));
-        assert_eq!(said.code, 0, "{arguments:?} {said:#?}");
-        sent += said.json()["requests"].as_u64().unwrap();
-    }
-    let seen = tracer_tests::cli::get(port, "/seen").unwrap();
+    let answered = answered_by_the_driver(port);
+    let seen = body_of(port, "/seen");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!((sent, seen.rsplit("\r\n").next()), (660, Some("660")), "{seen}");
+    assert_eq!(seen, answered.to_string());
+}
+
+#[test]
+fn the_builtin_server_has_answered_as_many_requests() {
+    let server = Server::start();
+    let answered = answered_by_the_driver(server.port);
+    assert_eq!(body_of(server.port, "/answered"), answered.to_string());
 }
 
 #[test]

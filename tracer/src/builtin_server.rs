@@ -1,6 +1,6 @@
 //! The server that comes with `tracer`: small, honest, and able to misbehave on request.
 //!
-//! Routes: `GET /`, `GET /users/:id`, `POST /echo`. [`knobs`] are query parameters that make a response slow or split;
+//! Routes: `GET /`, `GET /users/:id`, `POST /echo`, and `GET /answered`: how many of the others were answered. [`knobs`] are query parameters that make a response slow or split;
 //! such a response says in its `x-did` header what was done and when, on the clock of the kernel's marks.
 
 mod knobs;
@@ -8,6 +8,7 @@ mod knobs;
 use std::convert::Infallible;
 use std::io::{Write, stdout};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -26,6 +27,9 @@ use self::knobs::{Knobs, Pieces};
 
 /// Pause after a failed accept: the usual cause, too many open files, passes only when others close theirs.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Requests answered with their content, for a client whose own count is to be checked.
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
 /// Most bodies are whole, so that head and body leave in one write; the knobs stream theirs.
 type Body = Either<Full<Bytes>, Pieces>;
@@ -91,6 +95,9 @@ async fn answer(request: Request<Incoming>, usual: &'static Knobs) -> Result<Res
             let id = serde_json::Value::from(&path["/users/".len()..]);
             (json(), Bytes::from(format!(r#"{{"id":{id},"name":"ada"}}"#)))
         }
+        (&Method::GET, "/answered") => {
+            return Ok(text(StatusCode::OK, ANSWERED.load(Ordering::Relaxed).to_string()));
+        }
         (&Method::POST, "/echo") => {
             let content_type = request.headers().get(CONTENT_TYPE).cloned();
             match request.into_body().collect().await {
@@ -103,8 +110,12 @@ async fn answer(request: Request<Incoming>, usual: &'static Knobs) -> Result<Res
                 }
             }
         }
-        _ => return Ok(text(StatusCode::NOT_FOUND, String::from("there are /, /users/:id and POST /echo"))),
+        _ => {
+            let routes = "there are /, /users/:id, /answered and POST /echo";
+            return Ok(text(StatusCode::NOT_FOUND, routes.to_owned()));
+        }
     };
+    ANSWERED.fetch_add(1, Ordering::Relaxed);
     let knobs = if has_query { &asked } else { usual };
     let did = knobs.act().await.filter(|_| has_query);
     let mut response = Response::new(knobs.body(body));
