@@ -1,12 +1,15 @@
 //! The servers of the suites beside s200's: each route does what it says, alike on every server.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
 use tracer::{
     equal_work::{Answer, differences},
     scenario::{Expect, Request, Server},
 };
-use tracer_tests::running::{Running, assert_json, request};
+use tracer_tests::{
+    postgres::Postgres,
+    running::{Running, assert_json, request},
+};
 
 /// Signed with the secret in `blixis.mjs`, for the subject `ada`, until the year 2100.
 const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEiLCJpc3MiOiJ0cmFjZXIiLCJhdWQiOiJ0cmFjZXIiLCJleHAiOjQxMDI0\
@@ -226,4 +229,47 @@ fn blixis_middleware_is_on_its_route_alone_and_limits() {
         }
         assert!(running.get("/gc").body.starts_with(b"{\"heap_bytes\":"));
     }
+}
+
+#[test]
+fn blixis_items_are_rows_of_the_database() {
+    let database = Postgres::start().unwrap_or_else(|error| panic!("{error:#}"));
+    let rows = || {
+        let mut count = Command::new("psql");
+        count.args(["-qAt", &database.url(), "-c", "SELECT count(*) FROM tracer_bench.writes"]);
+        let said = count.output().expect("psql comes with PostgreSQL");
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    };
+    for server in &blixis() {
+        println!("{}", server.name);
+        // Twice: what is there is taken as it is, but for what was written before.
+        for _ in 0..2 {
+            let running = Running::start(server, &[("DATABASE_URL", &database.url())]);
+            for id in [1, 42, 10_000] {
+                let item = format!(r#"{{"id":{id},"name":"item {id}","quantity":{}}}"#, id % 100);
+                assert_json(&running.get(&format!("/items/{id}")), 200, &item);
+            }
+            for none in ["/items/10001", "/items/0", "/items/ada", "/items/99999999999"] {
+                assert_json(&running.get(none), 404, r#"{"error":"not found"}"#);
+            }
+            assert_eq!(rows(), "0");
+            let quoted = br#"{"name":"'); DROP TABLE tracer_bench.writes; --"}"#;
+            let written = r#"{"id":1,"name":"'); DROP TABLE tracer_bench.writes; --"}"#;
+            assert_json(&running.ask(&post_json("/items", quoted)), 201, written);
+            assert_eq!(rows(), "1");
+            for wrong in [&br#"{"name":""}"#[..], br#"{}"#, br#"{"name":"#] {
+                assert_eq!(running.ask(&post_json("/items", wrong)).status, 400);
+            }
+            assert_eq!(rows(), "1");
+        }
+    }
+    let requests = [
+        wants(200, br#"{"id":42,"name":"item 42","quantity":42}"#, request("GET", "/items/42")),
+        wants(404, br#"{"error":"not found"}"#, request("GET", "/items/10001")),
+    ];
+    let mut servers = blixis();
+    for server in &mut servers {
+        server.env.push(("DATABASE_URL".into(), database.url()));
+    }
+    assert_alike(&servers, &requests);
 }
