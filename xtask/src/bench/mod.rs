@@ -70,7 +70,7 @@ enum ServerName {
 /// Runs one benchmark. A debug build hands over to a release build: its reader would not be the one people run.
 pub fn run_task(args: &Args) -> Result<Verdict> {
     if let Which::Verdict(verdict::Args { simulate: true, sessions, .. }) = &args.which {
-        return Ok(verdict::simulate(*sessions));
+        return Ok(verdict::simulate(sessions.unwrap_or(verdict::SIMULATED_SESSIONS)));
     }
     if let Which::EpollServer = &args.which {
         return driver::serve().map(|()| Verdict::Held);
