@@ -2,14 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{Difference, Figures, Ledger, Line, Metric};
+use super::super::{Difference, Figures, Ledger, Line, Metric, RouteLaunch, Side};
 use super::Judge;
-use crate::report::decimals;
+use crate::{report::decimals, stats::paired::median};
 
 /// A count changed when its interval lies beyond this much per request (bytes: one byte).
 const COUNT_CHANGED: f64 = 0.01;
 /// Counts always told when they did not change.
-const RULED_OUT: [&str; 5] = ["writes", "reads", "syscalls", "writes with EAGAIN", "response bytes"];
+const RULED_OUT: [&str; 7] = [
+    "writes",
+    "reads",
+    "syscalls",
+    "writes with EAGAIN",
+    "response bytes",
+    "downstream round trips",
+    PAGE_FAULTS,
+];
+const PAGE_FAULTS: &str = "page faults";
 
 /// What was found.
 #[derive(Default)]
@@ -50,8 +59,8 @@ pub fn ledgers(judge: &Judge, route: usize, cpu: Option<Difference>, latency: Op
         judge.difference(&left.collect::<Vec<_>>())
     };
     let slowest_total = judge.difference(&totals(|figures| &figures.slowest_ns));
-    let counts = lines(|figures| &figures.counts);
-    let (changed, unchanged): (Vec<Line>, Vec<Line>) = counts.into_iter().partition(count_changed);
+    let counts = lines(|figures| &figures.counts).into_iter().chain(page_faults(judge, route));
+    let (changed, unchanged): (Vec<Line>, Vec<Line>) = counts.partition(count_changed);
     Ledgers {
         cpu: ledger(cpu, lines(|f| &f.cpu_ns), rest(Metric::Cpu, |f| &f.cpu_ns)),
         latency: ledger(latency, lines(|f| &f.latency_ns), rest(Metric::Mean, |f| &f.latency_ns)),
@@ -59,6 +68,26 @@ pub fn ledgers(judge: &Judge, route: usize, cpu: Option<Difference>, latency: Op
         ruled_out: unchanged.iter().filter_map(ruled_out).collect(),
         counts_changed: changed,
     }
+}
+
+/// Page faults per request, of the untraced slices; `None` where none were met.
+fn page_faults(judge: &Judge, route: usize) -> Option<Line> {
+    let of_side = |launch: &RouteLaunch, side: Side| {
+        let slices = launch.slices.iter().filter(|slice| slice.side == side && slice.requests > 0);
+        median(&slices.map(|slice| slice.page_faults as f64 / slice.requests as f64).collect::<Vec<_>>())
+    };
+    let routes = judge.launches().iter().filter_map(|launch| launch.routes.get(route));
+    let pairs: Vec<(f64, f64)> =
+        routes.filter_map(|launch| of_side(launch, Side::A).zip(of_side(launch, Side::B))).collect();
+    let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / pairs.len().max(1) as f64;
+    let line = Line {
+        name: PAGE_FAULTS.to_owned(),
+        a: mean(pairs.iter().map(|pair| pair.0).collect()),
+        b: mean(pairs.iter().map(|pair| pair.1).collect()),
+        difference: judge.difference(&differences)?,
+    };
+    (line.a > 0.0 || line.b > 0.0).then_some(line)
 }
 
 fn total(lines: &Lines) -> f64 {
