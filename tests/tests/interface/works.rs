@@ -115,6 +115,67 @@ fn requests_of_other_clients_are_told_apart_from_our_load() {
 }
 
 #[test]
+fn record_and_bench_send_as_load_does() {
+    let _alone = begin();
+    let (folder, server) = (folder(), Server::start());
+    let (pid, echo) = (server.pid().to_string(), server.url("/echo"));
+    let output = folder.path().join("it");
+    let whom =
+        ["record", "-p", &pid, "--duration", "1s", "--format", "json", "-o", text(&output), "--url", &echo];
+    let what = ["-X", "POST", "-H", "content-type: text/plain", "--body", "some words", "--connections", "4"];
+    let when = ["--rate", "200", "--requests-per-connection", "5"];
+    let said = run(whom.iter().chain(&what).chain(&when));
+    said.assert_held();
+    let report = said.json();
+    let row_of = row(&report);
+    assert_ledger_exact(row_of);
+    assert_eq!(
+        (&row_of["workload"], &row_of["ledger"]["sent"]),
+        (&"POST /echo".into(), &200.into()),
+        "{said:#?}"
+    );
+    assert_eq!(row_of["routes"][0]["name"], "POST /echo");
+    assert!(row_of["accept_wait"]["connections"].as_u64().is_some_and(|opened| opened >= 36), "{said:#?}");
+    assert_eq!(row_of["limit"]["littles_law_error"], Value::Null, "{said:#?}");
+    assert!(!said.stdout.contains("was not reached"), "{said:#?}");
+
+    let bench = ["bench", "--requests", "800", "--rounds", "1", "--connections", "2", "--format", "json"];
+    let said = run(bench.iter().chain(&["--pipeline", "4"]));
+    let report = said.json();
+    assert_ledger_exact(row(&report));
+    let behind = &row(&report)["latency"][1];
+    assert_eq!(behind["phase"], "behind");
+    assert!(behind["loaded"]["mean_ns"].as_f64().is_some_and(|ns| ns > 0.0), "nothing waited: {said:#?}");
+    assert!(said.stderr.contains("pipelining"), "{said:#?}");
+
+    let slow = server.url("/?sleep_us=2000");
+    let output = folder.path().join("slow");
+    let said = run([
+        "record",
+        "-p",
+        &pid,
+        "--duration",
+        "300ms",
+        "-o",
+        text(&output),
+        "--url",
+        &slow,
+        "--rate",
+        "5000",
+        "--connections",
+        "1",
+    ]);
+    assert!(said.unwrapped().contains("note the rate asked for was not reached"), "{said:#?}");
+
+    run(["record", "-p", &pid, "--rate", "5", "-o", text(&folder.path().join("no"))])
+        .assert_refused(&["give --url"]);
+    run(["bench", "--suite", "s200", "--rate", "5"]).assert_refused(&["leave out --rate"]);
+    let promise = ["check", text(&output), "--writes-per-response", "1"];
+    run(promise.iter().chain(&["--pipeline", "2"])).assert_refused(&["is a recording", "leave out --rate"]);
+    run(promise.iter().chain(&["-X", "PUT"])).assert_refused(&["leave out method"]);
+}
+
+#[test]
 fn duckdb_reads_the_requests_and_their_phases_add_up() {
     let _alone = begin();
     let tools = env::var("TRACER_TEST_TOOLS").expect("TRACER_TEST_TOOLS is not set: run `cargo xtask test`");

@@ -2,10 +2,12 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::{Format, Status, TraceArguments, print, status_of, suite, told_of_exit, worst};
+use super::{
+    Format, Status, TraceArguments, print, sending::PacingArguments, status_of, suite, told_of_exit, worst,
+};
 use crate::{
     preflight::elevate,
     report::{self, Report},
@@ -29,6 +31,8 @@ pub struct Arguments {
     pub(super) suite: suite::SuiteArguments,
     #[command(flatten)]
     pub(super) size: SizeArguments,
+    #[command(flatten)]
+    pub(super) pacing: PacingArguments,
     /// How results are printed
     #[arg(long, value_enum, default_value_t)]
     pub(super) format: Format,
@@ -91,6 +95,11 @@ pub fn scenarios(paths: &[PathBuf], only: &[String], size: &SizeArguments) -> Re
 /// Runs `bench`.
 pub fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(name) = &arguments.suite.suite {
+        if !arguments.pacing.is_usual() {
+            bail!(
+                "a suite compares servers under one kind of load; leave out --rate, --pipeline and --requests-per-connection, or bench its scenario without --suite"
+            );
+        }
         return suite::run(name, arguments);
     }
     let scenarios = scenarios(&arguments.scenarios, &arguments.only, &arguments.size)?;
@@ -98,7 +107,12 @@ pub fn run(arguments: &Arguments) -> Result<Status> {
         return list(&scenarios);
     }
     elevate::ensure()?;
-    let options = bench::Options { tracing: arguments.trace.tracing(), output: None, checker: None };
+    let options = bench::Options {
+        tracing: arguments.trace.tracing(),
+        pacing: arguments.pacing.pacing(),
+        output: None,
+        checker: None,
+    };
     let progress = Progress::new();
     let mut outcomes = Vec::new();
     let ran =

@@ -202,6 +202,15 @@ impl Arguments {
                 subject.display()
             );
         }
+        if !self.live.message.is_usual() {
+            bail!("{} says itself what is sent; leave out method, headers and body", subject.display());
+        }
+        if subject.is_dir() && !self.live.pacing.is_usual() {
+            bail!(
+                "{} is a recording, whose load is over; leave out --rate, --pipeline and --requests-per-connection",
+                subject.display()
+            );
+        }
         if subject.is_dir() && self.live.duration.is_some() {
             bail!("{} is a recording, whose length is fixed; leave out --duration", subject.display());
         }
@@ -239,7 +248,12 @@ impl Arguments {
         let scenarios = scenarios(&[path.to_owned()], &self.only, &size)?;
         elevate::ensure()?;
         let make = || asked.checker();
-        let options = bench::Options { tracing: self.trace.tracing(), output: None, checker: Some(&make) };
+        let options = bench::Options {
+            tracing: self.trace.tracing(),
+            pacing: self.live.pacing.pacing(),
+            output: None,
+            checker: Some(&make),
+        };
         let progress = Progress::new();
         let mut outcomes = Vec::new();
         for scenario in &scenarios {

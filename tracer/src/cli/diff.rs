@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use super::{Status, TraceArguments, load::rate, print};
+use super::{Status, TraceArguments, print, sending::rate};
 use crate::{
     diff::{self, COMPARISON_FILE, Comparison, Design, Gathering, Judgement, Metric, Origin, Recorded},
     preflight::elevate,

@@ -1,7 +1,6 @@
 //! `tracer load`
 
 use std::{
-    fs,
     path::PathBuf,
     sync::mpsc::{Receiver, Sender, channel},
     time::Duration,
@@ -10,11 +9,14 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
-use super::{Format, Status, print};
+use super::{
+    Format, Status, print,
+    sending::{MessageArguments, PacingArguments, read},
+};
 use crate::{
     load::{
-        self, Abort, Driver, Endpoint, Expectation, ExpectedBody, Files, LoadResult, Plan, Route, Second,
-        Seconds, ServerWatch, Stop, Tick, Url,
+        self, Abort, Driver, Endpoint, Expectation, ExpectedBody, Files, LoadResult, Pacing, Plan, Route,
+        Second, Seconds, ServerWatch, Stop, Tick, Url,
         report::{Circumstances, Latency, LoadReport, foresight},
     },
     report::{percent, thousands, us},
@@ -37,40 +39,22 @@ pub struct Arguments {
     /// Send exactly so many requests, however long it takes
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Requests per second, sent when due whether or not earlier ones were answered; without it, each connection
-    /// sends when it has its answer
-    #[arg(short, long, value_name = "PER_SECOND", value_parser = rate)]
-    rate: Option<f64>,
     /// Send load for so long before anything is measured
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     warm_up: Option<Duration>,
-    /// Requests in flight on each connection
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
-    pipeline: u32,
-    /// Close each connection after so many requests, and open another
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    requests_per_connection: Option<u64>,
+    #[command(flatten)]
+    pacing: PacingArguments,
     /// A connection for each request, with `Connection: close`
     #[arg(long, conflicts_with_all = ["requests_per_connection", "pipeline"])]
     no_keep_alive: bool,
     /// Connect to this UNIX socket; the URL gives host and path
     #[arg(long, value_name = "SOCKET")]
     unix: Option<PathBuf>,
-    /// Method
-    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
-    method: String,
-    /// A header, such as 'Accept: */*'; may be given several times
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
-    headers: Vec<(String, String)>,
+    #[command(flatten)]
+    message: MessageArguments,
     /// A cookie, such as session=1; may be given several times
     #[arg(long = "cookie", value_name = "NAME=VALUE")]
     cookies: Vec<String>,
-    /// Body of each request
-    #[arg(long, value_name = "TEXT")]
-    body: Option<String>,
-    /// File with the body of each request
-    #[arg(long, value_name = "FILE", conflicts_with = "body")]
-    body_file: Option<PathBuf>,
     /// Instead of the URL's path: '[WEIGHT ][METHOD ]PATH', such as '3 GET /users/{id:8}'; may be given several times.
     /// {counter:N} and {id:N} are N digits that differ from request to request, in paths, headers and bodies
     #[arg(long = "route", value_name = "ROUTE", value_parser = route)]
@@ -113,19 +97,6 @@ pub struct Arguments {
     /// How results are printed
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-}
-
-/// Requests per second.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err("a number of requests per second above zero".into()),
-    }
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("write it like 'Name: value'")?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 fn route(text: &str) -> Result<(u32, Option<String>, String), String> {
@@ -231,12 +202,8 @@ impl Arguments {
     }
 
     fn plan(&self, endpoint: Endpoint, host: String, path: String) -> Result<Plan> {
-        let body = match (&self.body, &self.body_file) {
-            (Some(text), _) => text.clone().into_bytes(),
-            (None, Some(file)) => read(file)?,
-            (None, None) => Vec::new(),
-        };
-        let mut headers = self.headers.clone();
+        let body = self.message.body()?;
+        let mut headers = self.message.headers.clone();
         if !self.cookies.is_empty() {
             headers.push(("Cookie".into(), self.cookies.join("; ")));
         }
@@ -263,13 +230,12 @@ impl Arguments {
             },
             weight,
         };
-        let of_routes = self
-            .routes
-            .iter()
-            .map(|(weight, method, path)| route(*weight, method.as_deref().unwrap_or(&self.method), path));
+        let of_routes = self.routes.iter().map(|(weight, method, path)| {
+            route(*weight, method.as_deref().unwrap_or(self.message.method()), path)
+        });
         let mut routes: Vec<_> = of_routes.collect();
         if routes.is_empty() {
-            routes.push(route(1, &self.method, &path));
+            routes.push(route(1, self.message.method(), &path));
         }
         if self.expect_status == 101 {
             bail!("--expect-status 101: the driver does not switch protocols; expect another status");
@@ -277,15 +243,16 @@ impl Arguments {
         Ok(Plan {
             host,
             connections: self.connections as usize,
-            pipeline: self.pipeline as usize,
-            rate: self.rate,
-            requests_per_connection: self.requests_per_connection.or(self.no_keep_alive.then_some(1)),
             read_bytes_per_s: self.read_rate,
             abort: self.abort,
             timeout: self.timeout,
             cores: self.cores.clone(),
             ..Plan::new(endpoint, routes)
-        })
+        }
+        .paced(Pacing {
+            requests_per_connection: self.pacing.requests_per_connection.or(self.no_keep_alive.then_some(1)),
+            ..self.pacing.pacing()
+        }))
     }
 
     fn stop(&self) -> Stop {
@@ -368,10 +335,6 @@ impl Arguments {
     }
 }
 
-fn read(file: &PathBuf) -> Result<Vec<u8>> {
-    fs::read(file).with_context(|| format!("cannot read {}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,7 +355,5 @@ mod tests {
         for wrong in ["", "bytes", "bytes=0", "after=x", "tail"] {
             assert!(abort(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(header("A: b:c"), Ok(("A".into(), "b:c".into())));
-        assert!(header("A").is_err() && rate("0").is_err() && rate("nan").is_err());
     }
 }

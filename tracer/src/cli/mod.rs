@@ -8,6 +8,7 @@ mod lint;
 mod load;
 mod record;
 mod report;
+mod sending;
 mod suite;
 
 use std::process::ExitCode;

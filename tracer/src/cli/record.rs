@@ -5,7 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 
-use super::{Format, Status, TraceArguments, print, status_of, told_of_exit};
+use super::{
+    Format, Status, TraceArguments, print,
+    sending::{MessageArguments, PacingArguments},
+    status_of, told_of_exit,
+};
 use crate::{
     load::Url,
     preflight::elevate,
@@ -30,6 +34,10 @@ pub struct SubjectArguments {
     #[arg(long, value_name = "N", default_value_t = 32, requires = "url",
           value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub connections: u32,
+    #[command(flatten)]
+    pub pacing: PacingArguments,
+    #[command(flatten)]
+    pub message: MessageArguments,
     /// Requests of our load; without it, until the duration is over
     #[arg(long, value_name = "N", requires = "url", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
@@ -61,10 +69,19 @@ impl SubjectArguments {
 
     /// Our load, when a URL was given.
     pub fn load(&self) -> Result<Option<Load>> {
-        let Some(url) = &self.url else { return Ok(None) };
+        let Some(url) = &self.url else {
+            if !self.pacing.is_usual() || !self.message.is_usual() {
+                bail!("what to send was given, but not where to; give --url URL, or leave it out");
+            }
+            return Ok(None);
+        };
         Ok(Some(Load {
             url: Url::parse(url).map_err(|error| anyhow!("--url {error:#}"))?,
             connections: self.connections,
+            pacing: self.pacing.pacing(),
+            method: self.message.method().to_owned(),
+            headers: self.message.headers.clone(),
+            body: self.message.body()?,
             status: self.expect_status,
             requests: self.requests,
         }))

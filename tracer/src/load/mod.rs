@@ -41,7 +41,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub use self::clock::monotonic_ns;
 pub use self::errors::{ErrorClass, ErrorCounts, FirstError};
 pub use self::files::Files;
-pub use self::plan::{Abort, Endpoint, Expectation, ExpectedBody, Plan, Route};
+pub use self::plan::{Abort, Endpoint, Expectation, ExpectedBody, Pacing, Plan, Route};
 pub use self::result::{
     ClientRecord, Counts, LoadResult, Paced, RouteResult, Sample, Second, Seconds, Tick, WorkerResult,
 };

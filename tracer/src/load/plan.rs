@@ -38,6 +38,31 @@ pub struct Plan {
     pub cores: Vec<usize>,
 }
 
+/// When requests are sent, and over which connections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pacing {
+    /// [`Plan::pipeline`].
+    pub pipeline: usize,
+    /// [`Plan::rate`].
+    pub rate: Option<f64>,
+    /// [`Plan::requests_per_connection`].
+    pub requests_per_connection: Option<u64>,
+}
+
+impl Default for Pacing {
+    /// A closed loop over connections that stay, one request at a time.
+    fn default() -> Self {
+        Self { pipeline: 1, rate: None, requests_per_connection: None }
+    }
+}
+
+impl Pacing {
+    /// Requests of a warm-up that would send so many: at a constant rate no more than are due in a second.
+    pub fn warm_up(&self, requests: u64) -> u64 {
+        self.rate.map_or(requests, |rate| requests.min(rate.ceil() as u64))
+    }
+}
+
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -137,6 +162,18 @@ impl Plan {
             timeout: Duration::from_secs(5),
             cores: Vec::new(),
         }
+    }
+
+    /// How requests are sent.
+    pub(super) fn pacing(&self) -> Pacing {
+        let Self { pipeline, rate, requests_per_connection, .. } = *self;
+        Pacing { pipeline, rate, requests_per_connection }
+    }
+
+    /// The same with another pacing.
+    pub fn paced(self, pacing: Pacing) -> Self {
+        let Pacing { pipeline, rate, requests_per_connection } = pacing;
+        Self { pipeline, rate, requests_per_connection, ..self }
     }
 
     /// Threads: one for each core, but none without a connection.

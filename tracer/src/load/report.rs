@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::errors::ErrorClass;
-use super::plan::{Abort, Plan};
+use super::plan::{Abort, Pacing, Plan};
 use super::result::LoadResult;
 use super::server::ServerUse;
 use crate::report::{BUSY, LimitedBy};
@@ -375,13 +375,7 @@ pub fn foresight(plan: &Plan, server_cores: Option<&[usize]>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if plan.pipeline > 1 {
-        notes.push(
-            "pipelining: browsers and proxies do not do it, and it lets a server save most of its calls; do not \
-             compare frameworks by it"
-                .to_owned(),
-        );
-    }
+    notes.extend(notes_on_pacing(&plan.pacing()));
     if plan.cores.len() > plan.connections {
         notes.push(format!(
             "{} for {}: only {} used",
@@ -390,16 +384,26 @@ pub fn foresight(plan: &Plan, server_cores: Option<&[usize]>) -> Vec<String> {
             plan.connections
         ));
     }
-    if plan.requests_per_connection.is_some() && plan.rate.is_none() {
-        notes.push(
-            "new connections all the time: the figures are those of connecting, as much as of requests"
-                .to_owned(),
-        );
-    }
     if matches!(plan.abort, Some(Abort::After(after)) if after >= plan.timeout) {
         notes.push("--abort after is not shorter than --timeout: requests time out first".to_owned());
     }
     notes
+}
+
+/// What is misleading about the way in which requests are sent.
+pub fn notes_on_pacing(pacing: &Pacing) -> Vec<String> {
+    let pipelines = pacing.pipeline > 1;
+    let churns = pacing.requests_per_connection.is_some() && pacing.rate.is_none();
+    let notes = [
+        pipelines.then_some(
+            "pipelining: browsers and proxies do not do it, and it lets a server save most of its calls; do not \
+             compare frameworks by it",
+        ),
+        churns.then_some(
+            "new connections all the time: the figures are those of connecting, as much as of requests",
+        ),
+    ];
+    notes.into_iter().flatten().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -126,7 +126,11 @@ impl LoadResult {
         let paced = || Paced { response: histogram(), send_lag: histogram(), asked: 0, delayed: 0 };
         let route = || RouteResult { requests: 0, errors: 0, latency: histogram() };
         Self {
-            totals: LoadTotals { connections: connections as u32, ..LoadTotals::default() },
+            totals: LoadTotals {
+                connections: connections as u32,
+                kept_in_flight: plan.rate.is_none().then_some((connections * plan.pipeline) as u64),
+                ..LoadTotals::default()
+            },
             latency: histogram(),
             paced: plan.rate.map(|_| paced()),
             connect: histogram(),
@@ -169,6 +173,8 @@ impl LoadResult {
         };
         let (totals, others) = (&mut self.totals, &other.totals);
         totals.connections += others.connections;
+        totals.kept_in_flight =
+            totals.kept_in_flight.zip(others.kept_in_flight).map(|(ours, theirs)| ours + theirs);
         totals.requests += others.requests;
         totals.reconnects += others.reconnects;
         totals.client_cpu_ns += others.client_cpu_ns;
@@ -205,7 +211,8 @@ impl LoadResult {
         totals.errors = self.errors.total();
         totals.first_error = self.errors.first_of_all().map(|first| first.words.clone());
         totals.elapsed_ns = self.ended_ns - self.started_ns;
-        totals.latency = percentiles(&self.latency);
+        totals.asked = self.paced.as_ref().map(|paced| paced.asked);
+        totals.latency = percentiles(self.paced.as_ref().map_or(&self.latency, |paced| &paced.response));
     }
 }
 

@@ -26,6 +26,12 @@ pub struct Percentiles {
 pub struct LoadTotals {
     /// Connections held open.
     pub connections: u32,
+    /// Requests kept in flight, connections times pipelining depth; `None`: at a constant rate they are not.
+    #[serde(default)]
+    pub kept_in_flight: Option<u64>,
+    /// Requests that were due, at a constant rate.
+    #[serde(default)]
+    pub asked: Option<u64>,
     /// Requests answered as expected.
     pub requests: u64,
     /// Requests that failed.
@@ -38,7 +44,7 @@ pub struct LoadTotals {
     pub elapsed_ns: u64,
     /// CPU nanoseconds the driver's thread used.
     pub client_cpu_ns: u64,
-    /// Client latency.
+    /// Client latency: service time, or at a constant rate response time, from when each request was due.
     pub latency: Percentiles,
 }
 

@@ -10,6 +10,9 @@ use crate::stats::{
     self, Distribution, Spread, Summary, Writes, accounts_disagree, answered_requests, rounds,
 };
 
+/// Below this share of the requests due the rate asked for was not reached.
+const RATE_REACHED: f64 = 0.99;
+
 /// The row of a run; `single` is the same server at one connection.
 pub fn row(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Row {
     let (failed_responses, first_failure) = stats::failed_responses(run);
@@ -323,7 +326,19 @@ fn notes(run: &Run) -> Vec<String> {
             counted(run.ledger.other_clients, "request")
         )
     });
-    early.into_iter().chain(others).chain(run.notes.iter().cloned()).collect()
+    let (asked, answered) = run
+        .load
+        .iter()
+        .filter_map(|load| Some((load.asked?, load.requests + load.errors)))
+        .fold((0, 0), |sum, load| (sum.0 + load.0, sum.1 + load.1));
+    let missed = ((answered as f64) < RATE_REACHED * asked as f64).then(|| {
+        format!(
+            "the rate asked for was not reached: {} of {} requests that were due were answered",
+            thousands(answered),
+            thousands(asked)
+        )
+    });
+    early.into_iter().chain(missed).chain(others).chain(run.notes.iter().cloned()).collect()
 }
 
 fn defects(run: &Run, loaded: &Summary, single: Option<&Summary>) -> Vec<String> {

@@ -86,6 +86,7 @@ pub(crate) fn single() -> Summary {
 fn load(requests: u64, elapsed_ns: u64) -> LoadTotals {
     LoadTotals {
         connections: 32,
+        kept_in_flight: Some(32),
         requests,
         elapsed_ns,
         client_cpu_ns: elapsed_ns / 10 * 7,

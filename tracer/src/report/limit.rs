@@ -57,7 +57,7 @@ pub struct Limit {
     pub server_waited: Option<f64>,
     /// Share of time the driver was busy.
     pub client_busy: Option<f64>,
-    /// |connections - rate x mean latency| / connections: what Little's law leaves over.
+    /// |c - rate x mean latency| / c, with c requests kept in flight: what Little's law leaves over. Closed loop only.
     pub littles_law_error: Option<f64>,
     /// Connections the server closed and the driver opened again.
     pub reconnects: Option<u64>,
@@ -117,9 +117,9 @@ fn windows(run: &Run) -> Vec<Window<'_>> {
 }
 
 fn littles_law_error(load: &LoadTotals) -> Option<f64> {
-    let connections = f64::from(load.connections);
+    let kept = load.kept_in_flight.filter(|&kept| kept > 0)? as f64;
     let in_flight = load.rate() * load.latency.mean_ns / 1e9;
-    (connections > 0.0).then(|| (connections - in_flight).abs() / connections)
+    Some((kept - in_flight).abs() / kept)
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn littles_law_compares_connections_with_those_in_flight() {
         let mut load = LoadTotals {
-            connections: 10,
+            kept_in_flight: Some(10),
             requests: 1000,
             elapsed_ns: 1_000_000_000,
             ..LoadTotals::default()

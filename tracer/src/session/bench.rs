@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     check::Checker,
-    load::Stop,
+    load::{Pacing, Stop, report::notes_on_pacing},
     recording::{INTERRUPTED, LoadTotals, Round, Run, disk::Writer},
     report::{self, Row},
     scenario::{Length, Request, Scenario, Server},
@@ -33,6 +33,8 @@ const SINGLE_REQUESTS: u64 = 3_000;
 pub struct Options<'a> {
     /// How rounds are traced.
     pub tracing: Tracing,
+    /// How requests are sent; the latency of one connection alone is always that of a closed loop.
+    pub pacing: Pacing,
     /// Write the recording of the only server and workload here.
     pub output: Option<&'a Path>,
     /// Makes the promises to watch, for each server and workload anew.
@@ -63,6 +65,7 @@ pub fn bench(
     if let Some(note) = placement.note() {
         progress.note(&note);
     }
+    notes_on_pacing(&options.pacing).iter().for_each(|note| progress.note(note));
     // Reader and everything else of ours share the driver's CPU: the server has its own for itself.
     if let Some(&core) = placement.client.first() {
         pin_current_thread(core)?;
@@ -102,10 +105,11 @@ impl Bench<'_> {
         self.say("starting");
         let mut launch = Launch::start(self.scenario, self.server, self.placement)?;
         run.processes = crate::target::processes::processes(launch.target.pid());
-        let driver = launch.driver(self.request, self.scenario.connections);
+        let pacing = self.options.pacing;
+        let driver = launch.paced_driver(self.request, self.scenario.connections, pacing);
         let mut driver = driver.map_err(|error| or_its_exit(error, &mut launch.target))?;
         self.say("warming up");
-        let warm_up = driver.run(Stop::Count(self.server.warm_up_requests))?;
+        let warm_up = driver.run(Stop::Count(pacing.warm_up(self.server.warm_up_requests)))?;
         let mut traced: Option<Traced> = None;
         let mut failed = warm_up.totals.errors > 0;
         if failed {
@@ -193,9 +197,11 @@ fn as_u32(cpus: &[usize]) -> Vec<u32> {
 
 /// The load of the traced rounds together. Percentiles are those of each round: they do not add up.
 pub(super) fn totals_of(rounds: &[Round], connections: u32) -> LoadTotals {
-    let mut all = LoadTotals { connections, ..LoadTotals::default() };
+    let kept_in_flight = rounds.first().and_then(|round| round.load.kept_in_flight);
+    let mut all = LoadTotals { connections, kept_in_flight, ..LoadTotals::default() };
     for load in rounds.iter().filter(|round| round.traced).map(|round| &round.load) {
         all.requests += load.requests;
+        all.asked = load.asked.map(|asked| all.asked.unwrap_or_default() + asked);
         all.errors += load.errors;
         all.first_error = all.first_error.or_else(|| load.first_error.clone());
         all.reconnects += load.reconnects;

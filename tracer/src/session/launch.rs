@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Gather, interrupt, plan};
 use crate::{
-    load::{Driver, LoadResult, Stop},
+    load::{Driver, LoadResult, Pacing, Stop},
     probe,
     recording::Round,
     scenario::{Request, Scenario, Server},
@@ -55,8 +55,14 @@ impl<'a> Launch<'a> {
 
     /// A driver of this workload, with its connections open.
     pub fn driver(&self, request: &Request, connections: u32) -> Result<Driver> {
+        self.paced_driver(request, connections, Pacing::default())
+    }
+
+    /// The same with another pacing.
+    pub fn paced_driver(&self, request: &Request, connections: u32, pacing: Pacing) -> Result<Driver> {
         let core = self.placement.client.first().copied();
-        let driver = Driver::start(plan(request, self.address(), connections, self.scenario, core))?;
+        let plan = plan(request, self.address(), connections, self.scenario, core);
+        let driver = Driver::start(plan.paced(pacing))?;
         interrupt::also_set(&driver.stop_flag())?;
         Ok(driver)
     }

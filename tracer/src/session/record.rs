@@ -11,7 +11,10 @@ use anyhow::{Result, anyhow};
 use super::{Gather, interrupt, new_run, progress::Progress, put_traced, target_exited};
 use crate::{
     check::Checker,
-    load::{ClientRecord, Driver, Expectation, LoadResult, Plan, Route, Stop, Url},
+    load::{
+        ClientRecord, Driver, Expectation, LoadResult, Pacing, Plan, Route, Stop, Url,
+        report::notes_on_pacing,
+    },
     probe,
     recording::{INTERRUPTED, Round, Run, TARGET_EXITED, disk::Writer},
     scenario::Server,
@@ -48,6 +51,14 @@ pub struct Load {
     pub url: Url,
     /// Connections held open.
     pub connections: u32,
+    /// How requests are sent.
+    pub pacing: Pacing,
+    /// Method.
+    pub method: String,
+    /// Headers beside those the driver writes itself.
+    pub headers: Vec<(String, String)>,
+    /// Body; may be empty.
+    pub body: Vec<u8>,
     /// Status expected.
     pub status: u16,
     /// Requests to send; `None`: for the duration.
@@ -291,7 +302,7 @@ fn workload(load: Option<&Load>, keeps_query: bool) -> String {
     let Some(load) = load else { return "(traffic of others)".to_owned() };
     let path = &load.url.path;
     let shown = if keeps_query { path.as_str() } else { path.split('?').next().unwrap_or(path) };
-    format!("GET {shown}")
+    format!("{} {shown}", load.method)
 }
 
 fn ports(roots: &[u32], load: Option<&Load>) -> Vec<u16> {
@@ -301,17 +312,24 @@ fn ports(roots: &[u32], load: Option<&Load>) -> Vec<u16> {
 }
 
 fn start_driver(load: &Load, placement: &Placement, progress: &Progress) -> Result<Driver> {
-    let expect = Expectation { status: load.status, body: None };
+    let route = Route {
+        method: load.method.clone(),
+        headers: load.headers.clone(),
+        body: load.body.clone(),
+        expect: Expectation { status: load.status, body: None },
+        ..Route::get(&load.url.path)
+    };
     let plan = Plan {
         host: load.url.host.clone(),
         connections: load.connections as usize,
         cores: placement.client.clone(),
-        ..Plan::new(load.url.address, vec![Route { expect, ..Route::get(&load.url.path) }])
+        ..Plan::new(load.url.address, vec![route])
     };
-    let mut driver = Driver::start(plan)?;
+    notes_on_pacing(&load.pacing).iter().for_each(|note| progress.note(note));
+    let mut driver = Driver::start(plan.paced(load.pacing))?;
     interrupt::also_set(&driver.stop_flag())?;
     progress.say("warming up");
-    driver.run(Stop::Count(WARM_UP_REQUESTS))?;
+    driver.run(Stop::Count(load.pacing.warm_up(WARM_UP_REQUESTS)))?;
     Ok(driver)
 }
 
