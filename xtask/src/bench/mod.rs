@@ -51,9 +51,12 @@ enum Which {
     Start(start::Args),
     /// What the load driver costs beside wrk (and oha), and how exact its constant rate is
     Driver(driver::Args),
-    /// The server of `driver`
+    /// A server of `driver`
     #[command(hide = true)]
     EpollServer,
+    /// Another
+    #[command(hide = true)]
+    WaitingServer,
     /// How often the verdict of `tracer diff` is right
     Verdict(verdict::Args),
 }
@@ -72,8 +75,10 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
     if let Which::Verdict(verdict::Args { simulate: true, sessions, .. }) = &args.which {
         return Ok(verdict::simulate(sessions.unwrap_or(verdict::SIMULATED_SESSIONS)));
     }
-    if let Which::EpollServer = &args.which {
-        return driver::serve().map(|()| Verdict::Held);
+    match &args.which {
+        Which::EpollServer => return driver::serve().map(|()| Verdict::Held),
+        Which::WaitingServer => return driver::serve_waiting().map(|()| Verdict::Held),
+        _ => {}
     }
     if cfg!(debug_assertions) {
         return in_release();
@@ -93,7 +98,7 @@ pub fn run_task(args: &Args) -> Result<Verdict> {
         Which::Loss(args) => loss::run(args),
         Which::Start(args) => start::run(args),
         Which::Driver(args) => driver::run(args),
-        Which::EpollServer => driver::serve().map(|()| Verdict::Held),
+        Which::EpollServer | Which::WaitingServer => unreachable!("handled above"),
         Which::Verdict(args) => verdict::run(args),
     }
 }

@@ -3,6 +3,7 @@
 mod client;
 mod server;
 mod timer;
+mod waiting;
 
 use std::env;
 
@@ -14,7 +15,7 @@ use tracer::{
 };
 
 use self::client::{Client, Found, oha_root, tracer};
-pub use self::server::run as serve;
+pub use self::{server::run as serve, waiting::run as serve_waiting};
 use super::{estimate::median_of, goal, start_server, take_places};
 use crate::{Verdict, command, system::ensure_installed};
 
@@ -32,6 +33,9 @@ const ACHIEVED: f64 = 0.999;
 const LAG: f64 = 2.0;
 const FEW_REQUESTS: u64 = 100_000;
 const FLAT_BYTES: u64 = 5_000_000;
+const P50_CONNECTIONS: usize = 16;
+const EPOLL_SERVER: &str = "epoll-server";
+const WAITING_SERVER: &str = "waiting-server";
 const OHA: &str = "oha";
 
 /// Whom to compare with.
@@ -67,11 +71,12 @@ pub fn run(args: &Args) -> Result<Verdict> {
         clients.push(Client::Oha);
     }
     let placement = take_places()?;
-    let bed = Bed::start(&placement)?;
+    let bed = Bed::start(EPOLL_SERVER, &placement)?;
     let mut reached = Vec::new();
     for connections in CONNECTIONS {
         reached.extend(compare(&bed, &clients, connections, args)?);
     }
+    reached.push(same_p50(&placement, args)?);
     reached.extend(many_connections(&bed, args)?);
     reached.extend(constant_rate(&bed, args)?);
     reached.push(flat_memory(&bed, args)?);
@@ -94,10 +99,11 @@ struct Bed {
 }
 
 impl Bed {
-    fn start(placement: &Placement) -> Result<Self> {
+    /// `server` is a subcommand of `bench`.
+    fn start(server: &str, placement: &Placement) -> Result<Self> {
         let program = env::current_exe().context("cannot tell this program's file")?;
-        let words = [program.to_string_lossy().into_owned(), "bench".into(), "epoll-server".into()];
-        let target = start_server(&Server::from_command("epoll", words.into()), placement)?;
+        let words = [program.to_string_lossy().into_owned(), "bench".into(), server.to_owned()];
+        let target = start_server(&Server::from_command(server, words.into()), placement)?;
         let url = format!("http://127.0.0.1:{}/", target.port());
         Ok(Self { target, url, core: placement.client.first().copied().context("no CPU for the clients")? })
     }
@@ -157,11 +163,42 @@ fn compare(bed: &Bed, clients: &[Client], connections: usize, args: &Args) -> Re
         );
         reached.push(held);
     }
-    let apart = median(0, &|(found, _)| found.p50_us) / median(1, &|(found, _)| found.p50_us) - 1.0;
+    Ok(reached)
+}
+
+/// Whether we and wrk tell the same median latency of a server that makes both wait as long. (In `compare` the cheaper
+/// client gets through more, and its requests wait longer for each other.)
+fn same_p50(placement: &Placement, args: &Args) -> Result<bool> {
+    let bed = Bed::start(WAITING_SERVER, placement)?;
+    let run = |client: Client| client.run(&bed.url, P50_CONNECTIONS, args.seconds, bed.core);
+    let pairs = (0..args.rounds).map(|round| {
+        Ok(if round % 2 == 0 {
+            (run(Client::Tracer)?, run(Client::Wrk)?)
+        } else {
+            let wrk = run(Client::Wrk)?;
+            (run(Client::Tracer)?, wrk)
+        })
+    });
+    let pairs: Vec<(Found, Found)> = pairs.collect::<Result<_>>()?;
+    println!(
+        "{P50_CONNECTIONS} connections to a server that takes {:?}, medians of {} rounds:",
+        waiting::WAIT,
+        args.rounds
+    );
+    let print = |client: Client, found: &dyn Fn(&(Found, Found)) -> &Found| {
+        let median = |figure: &dyn Fn(&Found) -> f64| {
+            median_of(pairs.iter().map(|pair| figure(found(pair))).collect())
+        };
+        let rate = median(&|found| found.requests as f64 / found.elapsed_s);
+        let p50_us = median(&|found| found.p50_us);
+        println!("  {:<12} {rate:8.0} requests/s · p50 {p50_us:8.1} us", client.name());
+    };
+    print(Client::Tracer, &|pair| &pair.0);
+    print(Client::Wrk, &|pair| &pair.1);
+    let apart = median_of(pairs.iter().map(|(ours, wrks)| ours.p50_us / wrks.p50_us).collect()) - 1.0;
     let held = apart.abs() <= P50_APART;
     println!("  p50 against wrk: {:+.1} %; {}", 100.0 * apart, goal("within 5 %", held));
-    reached.push(held);
-    Ok(reached)
+    Ok(held)
 }
 
 fn many_connections(bed: &Bed, args: &Args) -> Result<Vec<bool>> {

@@ -13,7 +13,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-const ANSWER: &[u8] =
+pub const ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
 /// The listener's place among the events.
 const LISTENER: u64 = u64::MAX;
@@ -66,10 +66,12 @@ pub fn run() -> Result<()> {
 fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> bool {
     match stream.read(buffer) {
         Ok(0) => false,
-        Ok(read_bytes) => {
-            let requests = buffer[..read_bytes].windows(4).filter(|end| *end == b"\r\n\r\n").count();
-            (0..requests).all(|_| stream.write_all(ANSWER).is_ok())
-        }
+        Ok(read_bytes) => (0..requests_in(&buffer[..read_bytes])).all(|_| stream.write_all(ANSWER).is_ok()),
         Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
+}
+
+/// Requests without a body that these bytes hold.
+pub fn requests_in(bytes: &[u8]) -> usize {
+    bytes.windows(4).filter(|end| *end == b"\r\n\r\n").count()
 }
