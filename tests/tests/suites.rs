@@ -23,18 +23,29 @@ fn suite_file(name: &str) -> PathBuf {
 }
 
 #[track_caller]
-fn s200() -> Scenario {
-    Scenario::load(&suite_file("s200")).expect("the suite is a sound scenario")
+fn suite(name: &str) -> Scenario {
+    Scenario::load(&suite_file(name)).expect("the suite is a sound scenario")
 }
 
-#[test]
-fn every_workload_gets_equal_work_from_every_server() {
-    let suite = s200();
+fn s200() -> Scenario {
+    suite("s200")
+}
+
+#[track_caller]
+fn assert_equal_work(suite: &Scenario) {
     let servers: Vec<_> = suite.servers.iter().map(|server| (server, Running::start(server, &[]))).collect();
     for request in &suite.requests {
         let answers: Vec<_> =
             servers.iter().map(|(server, running)| (server.name.clone(), running.ask(request))).collect();
         assert_eq!(differences(request, &answers), [], "{}", request.name);
+    }
+}
+
+#[test]
+fn every_workload_gets_equal_work_from_every_server() {
+    for name in ["s200", "compare", "blixis"] {
+        println!("{name}");
+        assert_equal_work(&suite(name));
     }
 }
 
