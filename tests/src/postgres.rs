@@ -1,6 +1,7 @@
 //! A PostgreSQL of our own: Debian's program, a folder in /tmp, an unprivileged user, gone when it is dropped.
 
 use std::{
+    cmp::Ordering,
     fs,
     io::{BufRead, BufReader},
     net::{Ipv4Addr, TcpListener, TcpStream},
@@ -102,7 +103,9 @@ fn as_user(program: &str) -> Result<Command> {
 fn programs() -> Result<PathBuf> {
     let installed = fs::read_dir(PROGRAMS).into_iter().flatten().flatten();
     let folders = installed.map(|entry| entry.path().join("bin"));
-    let newest = folders.filter(|bin| bin.join("initdb").is_file()).max();
+    let version = |bin: &PathBuf| bin.parent()?.file_name()?.to_str()?.parse::<f64>().ok();
+    let whole = folders.filter(|bin| bin.join("initdb").is_file());
+    let newest = whole.max_by(|a, b| version(a).partial_cmp(&version(b)).unwrap_or(Ordering::Equal));
     newest.context("PostgreSQL is missing: `apt-get install postgresql`, or run `cargo xtask test`")
 }
 

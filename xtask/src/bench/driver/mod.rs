@@ -245,7 +245,8 @@ fn constant_rate(bed: &Bed, args: &Args) -> Result<Vec<bool>> {
     let lag = |which: usize| median_of(figures.iter().map(|(_, ours, _)| ours[which] / 1e3).collect());
     let bare = |which: usize| median_of(figures.iter().map(|(.., bare)| bare[which] / 1e3).collect());
     let ratio = median_of(figures.iter().map(|(_, ours, bare)| ours[1] / bare[1]).collect());
-    let held = (achieved >= ACHIEVED, ratio <= LAG);
+    // Without the rate the lag says nothing: a driver that is always late never waits for its timer.
+    let held = (achieved >= ACHIEVED, achieved >= ACHIEVED && ratio <= LAG);
     println!("{RATE} requests/s for {seconds} s, medians of {} rounds:", args.rounds);
     println!("  sent of those due: {:.4}; {}", achieved, goal(&format!(">= {ACHIEVED}"), held.0));
     println!("  send lag, us: p50 {:.1} · p99 {:.1} · max {:.1}", lag(0), lag(1), lag(2));
