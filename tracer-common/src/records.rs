@@ -235,30 +235,24 @@ pub struct Downstream {
     pub kind: u8,
     /// 1: a write.
     pub is_write: u8,
-    /// Syscall number.
-    pub call: u16,
+    /// The peer's port, host byte order.
+    pub remote_port: u16,
     /// As [`Edge::sequence`].
     pub sequence: u32,
     /// As [`Edge::connection_id`].
     pub connection_id: u64,
-    /// Thread that made the call.
-    pub tid: u32,
-    /// Its process.
-    pub tgid: u32,
     /// When the call was entered; zero: before attach.
     pub enter_ns: u64,
     /// When it returned.
     pub exit_ns: u64,
-    /// Bytes moved.
+    /// Bytes moved; none by a read that leaves them in the queue.
     pub bytes: u64,
     /// Reads: when bytes last arrived on an empty receive queue. Zero: not seen.
     pub arrival_ns: u64,
     /// The peer's address; IPv4 as an IPv4-mapped one.
     pub remote_address: [u8; 16],
-    /// The target's port, host byte order.
-    pub local_port: u16,
-    /// The peer's.
-    pub remote_port: u16,
+    /// Thread that made the call.
+    pub tid: u32,
     /// Padding.
     pub reserved: u32,
 }
@@ -270,4 +264,4 @@ const _: () = assert!(size_of::<Edge>() == SLOT_WORDS * 8);
 const _: () = assert!(size_of::<Slot>() == 1_024);
 const _: () = assert!(size_of::<LaneEnds>() == 128);
 const _: () = assert!(size_of::<Lifecycle>() == 56);
-const _: () = assert!(size_of::<Downstream>() == 80);
+const _: () = assert!(size_of::<Downstream>() == 72);

@@ -4,7 +4,6 @@ use core::{arch::asm, mem::MaybeUninit};
 
 use aya_ebpf::{Global, macros::map, maps::Array};
 use tracer_common::{
-    calls::{CallClass, class_of},
     counters::Counter,
     records::{self, HEAD_BYTES, LaneEnds, Lifecycle, RecordKind, Slot},
     settings::LANE_RESERVE,
@@ -255,25 +254,22 @@ pub fn acked(connection: &Connection, acked_ns: u64, end_sequence: u32) {
 }
 
 #[inline(always)]
-pub fn downstream(connection: &Connection, thread: &Thread, number: u32, bytes: u64, now: u64) {
+pub fn downstream(connection: &Connection, thread: &Thread, is_write: bool, bytes: u64, now: u64) {
     let Some(taken) = take() else { return };
     // SAFETY: a slot of our own; plain integers.
     unsafe {
         let record = taken.record::<records::Downstream>();
         (*record).kind = RecordKind::Downstream as u8;
-        (*record).is_write = u8::from(class_of(u64::from(number)) == CallClass::Write);
-        (*record).call = number as u16;
+        (*record).is_write = u8::from(is_write);
+        (*record).remote_port = connection.remote_port;
         (*record).sequence = connection.sequence;
         (*record).connection_id = connection.id;
         (*record).tid = thread.tid;
-        (*record).tgid = thread.tgid;
         (*record).enter_ns = thread.call.seen_enter_ns();
         (*record).exit_ns = now;
         (*record).bytes = bytes;
         (*record).arrival_ns = connection.arrival.ns;
-        (&raw mut (*record).remote_address).cast::<[u32; 4]>().write_unaligned(connection.remote_address);
-        (*record).local_port = connection.local_port;
-        (*record).remote_port = connection.remote_port;
+        (&raw mut (*record).remote_address).cast::<[u32; 4]>().write(connection.remote_address);
     }
     taken.commit();
 }

@@ -132,7 +132,10 @@ fn end_read(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns
     let (buffer, bytes, iovecs) = first_buffer(thread, number, result);
     let connection = match connections::of_fd(thread.tgid, thread.call.fd, || method_word(buffer)) {
         Found::Connection(connection) => connection,
-        Found::Downstream(connection) => return downstream(thread, connection, number, result, now),
+        Found::Downstream(connection) => {
+            let bytes = if peeks(thread, number) { 0 } else { result as u64 };
+            return downstream(thread, connection, false, bytes, now);
+        }
         Found::OtherTcp => {
             counters::count(Counter::OtherTcpCalls);
             return;
@@ -150,21 +153,22 @@ fn end_read(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_ns
     };
     edge.connection(connection.id, connection.sequence, connection.local_port, connection.remote_port);
     edge.arrivals(connection);
-    let peeks = matches!(number, 45 | 47) && peek_flag(thread, number);
     let closed = if connection.peer_closed == 1 { edge_flags::PEER_CLOSED } else { 0 };
     let no_enter = if thread.call.not_entered == 1 { edge_flags::NO_ENTER } else { 0 };
-    edge.finish(closed | no_enter | if peeks { edge_flags::PEEK } else { 0 }, iovecs, buffer, bytes);
+    edge.finish(
+        closed | no_enter | if peeks(thread, number) { edge_flags::PEEK } else { 0 },
+        iovecs,
+        buffer,
+        bytes,
+    );
 }
 
 /// A call that moved bytes on a connection the target opened. A function of its own, so that servers without any do not
 /// carry it in the programs they run.
 #[inline(never)]
-fn downstream(thread: &Thread, connection: &mut Connection, number: u32, result: i64, now: u64) {
-    if result <= 0 {
-        return;
-    }
+fn downstream(thread: &Thread, connection: &mut Connection, is_write: bool, bytes: u64, now: u64) {
     connection.sequence += 1;
-    emit::downstream(connection, thread, number, result as u64, now);
+    emit::downstream(connection, thread, is_write, bytes, now);
 }
 
 /// Counts a request that is lost with the read that began it.
@@ -175,10 +179,15 @@ fn lost_request(buffer: u64, cause: Counter) {
     }
 }
 
+/// The read leaves its bytes in the queue.
 #[inline(always)]
-fn peek_flag(thread: &Thread, number: u32) -> bool {
+fn peeks(thread: &Thread, number: u32) -> bool {
     // recvfrom(fd, buf, len, flags), recvmsg(fd, msg, flags)
-    let flags = if number == 45 { thread.call.flags } else { thread.call.length };
+    let flags = match number {
+        45 => thread.call.flags,
+        47 => thread.call.length,
+        _ => return false,
+    };
     flags & MSG_PEEK != 0
 }
 
@@ -196,12 +205,14 @@ fn end_write(thread: &mut Thread, number: u32, result: i64, now: u64, exit_cpu_n
     thread.call.write.is_write = 0;
     let connection = match connections::of_fd(thread.tgid, thread.call.fd, || 0) {
         Found::Connection(connection) => connection,
-        Found::Downstream(connection) => return downstream(thread, connection, number, result, now),
+        Found::Downstream(connection) if result > 0 => {
+            return downstream(thread, connection, true, result as u64, now);
+        }
         Found::OtherTcp => {
             counters::count(Counter::OtherTcpCalls);
             return;
         }
-        Found::NotTcp | Found::NoSlot => return,
+        Found::Downstream(_) | Found::NotTcp | Found::NoSlot => return,
     };
     let delivery = Delivery::of(thread, connection);
     connection.sequence += 1;

@@ -181,12 +181,7 @@ impl Connection {
         }
     }
 
-    /// Requests that are not given out yet.
-    pub fn open_requests(&self) -> u64 {
-        self.open.len() as u64
-    }
-
-    /// How many more they are than when this was asked last.
+    /// How many more requests are not given out yet than when this was asked last.
     pub fn newly_open(&mut self) -> i64 {
         let told = std::mem::replace(&mut self.open_told, self.open.len());
         self.open.len() as i64 - told as i64
@@ -203,7 +198,7 @@ impl Connection {
     }
 
     /// A call on a connection the target opened belongs to the request of its owner's ordinal; false: it is over.
-    pub fn used_downstream(&mut self, used: &Use) -> bool {
+    pub fn used_downstream(&mut self, used: Use) -> bool {
         let exchange = self.open.iter_mut().find(|exchange| exchange.index() == used.owner.index);
         exchange.map(|exchange| exchange.used_downstream(used)).is_some()
     }

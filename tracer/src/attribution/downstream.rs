@@ -19,6 +19,8 @@ use ahash::HashMap;
 
 use tracer_common::records;
 
+use crate::recording::DownstreamPeer;
+
 /// Fresh requests kept of one thread; beyond that the oldest are forgotten.
 const FRESH_KEPT: usize = 16_384;
 
@@ -55,12 +57,7 @@ pub struct Known {
 #[derive(Clone, Debug)]
 pub struct Use {
     pub owner: Owner,
-    pub peer: Arc<str>,
-    pub round_trips: u32,
-    pub inferred: u32,
-    pub wait_ns: u64,
-    pub bytes_out: u64,
-    pub bytes_in: u64,
+    pub adds: DownstreamPeer,
     /// When the call that sends was entered; zero: it receives.
     pub sent_ns: u64,
 }
@@ -69,6 +66,8 @@ pub struct Use {
 #[derive(Default)]
 pub struct Downstream {
     sockets: HashMap<u64, Socket>,
+    /// The target has asked somebody.
+    is_used: bool,
     /// By thread: the request whose answer it read last, and when.
     resumed: HashMap<u32, (u64, Owner)>,
     /// By thread that read them: requests that may not have asked anybody yet, oldest first.
@@ -98,7 +97,7 @@ impl Downstream {
     /// A thread read the first bytes of a request.
     pub fn begun(&mut self, tid: u32, owner: Owner) {
         // Servers that ask nobody need no account of it.
-        if !self.sockets.is_empty() {
+        if self.is_used {
             let fresh = self.fresh.entry(tid).or_default();
             if fresh.len() == FRESH_KEPT {
                 fresh.pop_front();
@@ -119,6 +118,7 @@ impl Downstream {
         known: Known,
         state: impl Fn(Owner) -> State,
     ) -> Option<Use> {
+        self.is_used = true;
         let owner = if record.is_write == 1 { self.at_work(record.tid, known, state) } else { None };
         let socket = self.sockets.entry(record.connection_id).or_insert_with(|| Socket::of(record));
         if socket.next_sequence != record.sequence {
@@ -173,19 +173,18 @@ impl Socket {
         let turn = self.turn.as_mut()?;
         turn.sent_ns = record.exit_ns;
         let owner = turn.owner;
-        Some(Use {
-            round_trips: u32::from(begins),
-            bytes_out: record.bytes,
-            sent_ns: if record.enter_ns == 0 { record.exit_ns } else { record.enter_ns },
-            ..self.nothing(owner)
-        })
+        let sent_ns = if record.enter_ns == 0 { record.exit_ns } else { record.enter_ns };
+        let adds =
+            DownstreamPeer { round_trips: u32::from(begins), bytes_out: record.bytes, ..self.nothing() };
+        Some(Use { owner, adds, sent_ns })
     }
 
     fn read(&mut self, record: &records::Downstream) -> Option<Use> {
         let turn = self.turn.as_mut()?;
         let owner = turn.owner;
         if turn.is_answered {
-            return Some(Use { bytes_in: record.bytes, ..self.nothing(owner) });
+            let adds = DownstreamPeer { bytes_in: record.bytes, ..self.nothing() };
+            return Some(Use { owner, adds, sent_ns: 0 });
         }
         turn.is_answered = true;
         let arrived = (turn.sent_ns..=record.exit_ns).contains(&record.arrival_ns);
@@ -193,12 +192,17 @@ impl Socket {
         let waited_itself = record.tid == turn.tid && record.enter_ns != 0 && record.enter_ns < answered_ns;
         let is_sure = turn.is_alone || waited_itself;
         let wait_ns = answered_ns.saturating_sub(turn.sent_ns);
-        Some(Use { wait_ns, inferred: u32::from(!is_sure), bytes_in: record.bytes, ..self.nothing(owner) })
+        let adds = DownstreamPeer {
+            wait_ns,
+            inferred: u32::from(!is_sure),
+            bytes_in: record.bytes,
+            ..self.nothing()
+        };
+        Some(Use { owner, adds, sent_ns: 0 })
     }
 
-    fn nothing(&self, owner: Owner) -> Use {
-        let peer = Arc::clone(&self.peer);
-        Use { owner, peer, round_trips: 0, inferred: 0, wait_ns: 0, bytes_out: 0, bytes_in: 0, sent_ns: 0 }
+    fn nothing(&self) -> DownstreamPeer {
+        DownstreamPeer { peer: Arc::clone(&self.peer), ..DownstreamPeer::default() }
     }
 }
 
@@ -231,18 +235,15 @@ mod tests {
             let record = records::Downstream {
                 kind: RecordKind::Downstream as u8,
                 is_write: u8::from(is_write),
-                call: 0,
+                remote_port: 5432,
                 sequence: self.sequence,
                 connection_id: 9,
                 tid: 7,
-                tgid: 7,
                 enter_ns,
                 exit_ns,
                 bytes: 10,
                 arrival_ns,
                 remote_address,
-                local_port: 40_000,
-                remote_port: 5432,
                 reserved: 0,
             };
             let last_read = self.last_read.map(|owner| (1, owner));
@@ -260,24 +261,24 @@ mod tests {
     fn a_round_trip_waits_from_its_write_to_the_arrival_of_its_answer() {
         let mut calls = Calls::after_a_read_of(A);
         let write = calls.write(100, 1).unwrap();
-        assert_eq!((write.owner, &*write.peer, write.round_trips), (A, "127.0.0.1:5432", 1));
-        assert_eq!((write.sent_ns, write.bytes_out), (95, 10));
+        assert_eq!((write.owner, &*write.adds.peer, write.adds.round_trips), (A, "127.0.0.1:5432", 1));
+        assert_eq!((write.sent_ns, write.adds.bytes_out), (95, 10));
         let more = calls.write(110, 1).unwrap();
-        assert_eq!((more.round_trips, more.bytes_out), (0, 10));
+        assert_eq!((more.adds.round_trips, more.adds.bytes_out), (0, 10));
         let read = calls.call(false, [300, 250, 310], 1).unwrap();
-        assert_eq!((read.wait_ns, read.inferred, read.bytes_in), (140, 0, 10));
+        assert_eq!((read.adds.wait_ns, read.adds.inferred, read.adds.bytes_in), (140, 0, 10));
         let rest = calls.call(false, [320, 250, 330], 1).unwrap();
-        assert_eq!((rest.wait_ns, rest.bytes_in), (0, 10));
-        assert_eq!(calls.write(400, 1).unwrap().round_trips, 1);
+        assert_eq!((rest.adds.wait_ns, rest.adds.bytes_in), (0, 10));
+        assert_eq!(calls.write(400, 1).unwrap().adds.round_trips, 1);
     }
 
     #[test]
     fn with_several_requests_open_only_a_thread_that_waits_itself_is_sure() {
         let mut calls = Calls::after_a_read_of(A);
         calls.write(100, 2);
-        assert_eq!(calls.call(false, [300, 250, 310], 2).unwrap().inferred, 1);
+        assert_eq!(calls.call(false, [300, 250, 310], 2).unwrap().adds.inferred, 1);
         calls.write(400, 2);
-        assert_eq!(calls.call(false, [410, 450, 460], 2).unwrap().inferred, 0);
+        assert_eq!(calls.call(false, [410, 450, 460], 2).unwrap().adds.inferred, 0);
     }
 
     #[test]

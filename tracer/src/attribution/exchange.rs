@@ -234,16 +234,11 @@ impl Exchange {
     }
 
     /// A call of it on a connection that the target opened.
-    pub fn used_downstream(&mut self, used: &Use) {
+    pub fn used_downstream(&mut self, used: Use) {
         if self.sent_downstream_ns == 0 {
             self.sent_downstream_ns = used.sent_ns;
         }
-        let peer = DownstreamPeer::of(&mut self.downstream, &used.peer);
-        peer.round_trips += used.round_trips;
-        peer.inferred += used.inferred;
-        peer.wait_ns += used.wait_ns;
-        peer.bytes_out += used.bytes_out;
-        peer.bytes_in += used.bytes_in;
+        used.adds.add_to(&mut self.downstream);
     }
 
     /// An edge of it is inferred. The first reason stands.

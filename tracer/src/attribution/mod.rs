@@ -156,8 +156,7 @@ impl Attribution {
             connection.write(edge, &mut around);
         }
         self.threads.ended(edge.tid, Moment::end_of(edge, is_read));
-        give_out(connection, self.awaited, &mut self.tally, emit);
-        self.open = self.open.wrapping_add_signed(connection.newly_open());
+        give_out(connection, self.awaited, &mut self.open, &mut self.tally, emit);
     }
 
     /// A call on a connection the target opened belongs to the request its thread works on.
@@ -176,7 +175,7 @@ impl Attribution {
         let used = self.downstream.take(call, known, state);
         let is_owned = used.is_some_and(|used| {
             let connection = self.connections.get_mut(&used.owner.connection_id);
-            connection.is_some_and(|connection| connection.used_downstream(&used))
+            connection.is_some_and(|connection| connection.used_downstream(used))
         });
         self.tally.ledger.downstream_calls += 1;
         self.tally.ledger.downstream_unowned += u64::from(!is_owned);
@@ -241,21 +240,18 @@ impl Attribution {
                     Connection::new(Ports { local: record.local_port, remote: record.remote_port })
                 });
                 connection.accepted(record, &mut self.tally.ledger);
-                give_out(connection, self.awaited, &mut self.tally, emit);
-                self.open = self.open.wrapping_add_signed(connection.newly_open());
+                give_out(connection, self.awaited, &mut self.open, &mut self.tally, emit);
             }
             Some(RecordKind::Drained) => {
                 if let Some(connection) = self.connections.get_mut(&record.connection_id) {
                     connection.drained(record);
-                    give_out(connection, self.awaited, &mut self.tally, emit);
-                    self.open = self.open.wrapping_add_signed(connection.newly_open());
+                    give_out(connection, self.awaited, &mut self.open, &mut self.tally, emit);
                 }
             }
             Some(RecordKind::Acked) => {
                 if let Some(connection) = self.connections.get_mut(&record.connection_id) {
                     connection.acked(record);
-                    give_out(connection, self.awaited, &mut self.tally, emit);
-                    self.open = self.open.wrapping_add_signed(connection.newly_open());
+                    give_out(connection, self.awaited, &mut self.open, &mut self.tally, emit);
                 }
             }
             Some(RecordKind::Destroy) => self.close(record.connection_id, true, emit),
@@ -270,9 +266,8 @@ impl Attribution {
             self.downstream.destroyed(id);
             return;
         };
-        self.open = self.open.wrapping_add_signed(connection.newly_open());
-        self.open -= connection.open_requests();
         let closed = connection.close(destroyed, &mut self.tally.ledger);
+        self.open = self.open.wrapping_add_signed(connection.newly_open());
         for exchange in closed.answered {
             attribute(&exchange, connection.ports, &mut self.tally, emit);
         }
@@ -287,15 +282,17 @@ impl Attribution {
     }
 }
 
-/// Gives out the requests of a connection that are over.
+/// Gives out the requests of a connection that are over, and counts in those that are newly open.
 fn give_out(
     connection: &mut Connection,
     awaited: Awaited,
+    open: &mut u64,
     tally: &mut Tally,
     emit: &mut impl FnMut(Request),
 ) {
     let ports = connection.ports;
     connection.give_out(awaited, |exchange| attribute(exchange, ports, tally, emit));
+    *open = open.wrapping_add_signed(connection.newly_open());
 }
 
 fn attribute(exchange: &Exchange, ports: Ports, tally: &mut Tally, emit: &mut impl FnMut(Request)) {

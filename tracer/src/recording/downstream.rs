@@ -26,18 +26,18 @@ pub struct DownstreamPeer {
 }
 
 impl DownstreamPeer {
-    /// The entry of `peer`, made if need be.
-    pub fn of<'p>(peers: &'p mut Vec<Self>, peer: &Arc<str>) -> &'p mut Self {
-        let known = peers.iter().position(|known| known.peer == *peer);
-        let index = known.unwrap_or_else(|| {
-            if peers.len() < PEERS_KEPT {
-                peers.push(Self { peer: Arc::clone(peer), ..Self::default() });
-            } else if peers.len() == PEERS_KEPT {
-                peers.push(Self { peer: OTHER_PEERS.into(), ..Self::default() });
-            }
-            peers.len() - 1
-        });
-        &mut peers[index]
+    /// Adds this to the entry of its peer, made if need be.
+    pub fn add_to(self, peers: &mut Vec<Self>) {
+        let known = peers.iter().position(|known| known.peer == self.peer);
+        let Some(entry) = peers.get_mut(known.unwrap_or(PEERS_KEPT)) else {
+            let peer = if peers.len() < PEERS_KEPT { self.peer } else { OTHER_PEERS.into() };
+            return peers.push(Self { peer, ..self });
+        };
+        entry.round_trips += self.round_trips;
+        entry.inferred += self.inferred;
+        entry.wait_ns += self.wait_ns;
+        entry.bytes_out += self.bytes_out;
+        entry.bytes_in += self.bytes_in;
     }
 }
 
@@ -48,10 +48,12 @@ mod tests {
     #[test]
     fn peers_beyond_those_kept_share_an_entry() {
         let mut peers = Vec::new();
-        for number in 0..PEERS_KEPT + 3 {
-            DownstreamPeer::of(&mut peers, &Arc::from(number.to_string())).round_trips += 1;
-        }
-        DownstreamPeer::of(&mut peers, &Arc::from("0")).round_trips += 1;
+        let mut add = |peer: String| {
+            DownstreamPeer { peer: peer.into(), round_trips: 1, ..DownstreamPeer::default() }
+                .add_to(&mut peers);
+        };
+        (0..PEERS_KEPT + 3).for_each(|number| add(number.to_string()));
+        add("0".to_owned());
         let told: Vec<(&str, u32)> = peers.iter().map(|peer| (&*peer.peer, peer.round_trips)).collect();
         assert_eq!(told, [("0", 2), ("1", 1), ("2", 1), ("3", 1), (OTHER_PEERS, 3)]);
     }
