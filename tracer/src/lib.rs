@@ -10,6 +10,8 @@ pub mod cli;
 pub mod diff;
 pub mod equal_work;
 mod http1;
+#[cfg(test)]
+mod hyper_client;
 pub mod lint;
 pub mod load;
 pub mod preflight;

@@ -334,10 +334,10 @@ impl<S: Sink> Reading<S> {
         if let Some(joiner) = joiner {
             unanswered.drain(..).for_each(|unanswered| joiner.unanswered(unanswered));
             joiner.finish(&mut put);
-            ledger.joined += joiner.joined;
-            ledger.other_clients += joiner.other_clients;
-            ledger.defects += joiner.contradictions;
-            if let Some(example) = joiner.contradiction_example.take() {
+            ledger.joined += joiner.counts.joined;
+            ledger.other_clients += joiner.counts.other_clients;
+            ledger.defects += joiner.counts.contradictions;
+            if let Some(example) = joiner.counts.contradiction_example.take() {
                 ledger.defect_example.get_or_insert(example);
             }
         }

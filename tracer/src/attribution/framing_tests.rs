@@ -11,6 +11,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
+use crate::hyper_client;
 
 /// What a step was, without what heads say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -357,27 +358,7 @@ fn requests_by_hyper(bytes: &[u8]) -> Vec<usize> {
 
 /// `(status, body length)` of the response that hyper's client makes of these bytes, when it is whole.
 fn response_by_hyper(method: &str, bytes: &[u8]) -> Option<(u16, usize)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        let (client, mut server) = tokio::io::duplex(1 << 20);
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(client)).await.unwrap();
-        let request = Request::builder().method(method).uri("/").body(Empty::<Body>::new()).unwrap();
-        let exchange = async {
-            let response = sender.send_request(request).await.ok()?;
-            let status = response.status().as_u16();
-            Some((status, response.into_body().collect().await.ok()?.to_bytes().len()))
-        };
-        let answer = async {
-            // hyper takes bytes for an answer only after it has asked.
-            let mut asked = [0; 16];
-            let _ = server.read(&mut asked).await;
-            server.write_all(bytes).await.unwrap();
-            server.shutdown().await.unwrap();
-        };
-        let all = async { tokio::join!(exchange, answer, connection).0 };
-        tokio::time::timeout(Duration::from_secs(5), all).await.expect("hyper waits for more")
-    })
+    hyper_client::response(method, bytes).map(|(status, body)| (status, body.len()))
 }
 
 /// Changes one byte, or none when it is past the end.

@@ -18,6 +18,13 @@ use crate::{
 pub struct Joiner {
     /// By the client's port.
     ports: HashMap<u16, Port>,
+    /// What became of them.
+    pub counts: Counts,
+}
+
+/// What became of requests and samples.
+#[derive(Default)]
+pub struct Counts {
     /// Requests joined with a sample.
     pub joined: u64,
     /// Requests, answered or not, of connections that the driver never opened.
@@ -51,8 +58,9 @@ impl Joiner {
             }
             ClientRecord::Answered(samples) => {
                 for sample in samples {
-                    self.ports.entry(sample.remote_port).or_default().samples.push_back(sample);
-                    self.pair(sample.remote_port, emit);
+                    let port = self.ports.entry(sample.remote_port).or_default();
+                    port.samples.push_back(sample);
+                    port.pair(&mut self.counts, emit);
                 }
             }
         }
@@ -60,14 +68,14 @@ impl Joiner {
 
     /// Takes a traced request.
     pub fn request(&mut self, request: Request, emit: &mut impl FnMut(Request)) {
-        let remote_port = request.remote_port;
-        match self.port_of(request.connection_id, remote_port, request.first_byte_ns) {
+        let Self { ports, counts } = self;
+        match the_drivers(ports, request.connection_id, request.remote_port, request.first_byte_ns) {
             Some(port) => {
                 port.requests.push_back(request);
-                self.pair(remote_port, emit);
+                port.pair(counts, emit);
             }
             None => {
-                self.other_clients += 1;
+                counts.other_clients += 1;
                 emit(request);
             }
         }
@@ -75,30 +83,34 @@ impl Joiner {
 
     /// Takes a request in mid-flight.
     pub fn unanswered(&mut self, request: Unanswered) {
-        let is_the_drivers =
-            self.port_of(request.connection_id, request.remote_port, request.first_byte_ns).is_some();
-        self.other_clients += u64::from(!is_the_drivers);
+        let Unanswered { connection_id, remote_port, first_byte_ns } = request;
+        let port = the_drivers(&mut self.ports, connection_id, remote_port, first_byte_ns);
+        self.counts.other_clients += u64::from(port.is_none());
     }
 
     /// Gives out what found no partner.
     pub fn finish(&mut self, emit: &mut impl FnMut(Request)) {
         self.ports.drain().flat_map(|(_, port)| port.requests).for_each(emit);
     }
+}
 
-    /// The port, when this connection is the driver's.
-    fn port_of(&mut self, connection_id: u64, remote_port: u16, first_byte_ns: u64) -> Option<&mut Port> {
-        let port = self.ports.get_mut(&remote_port)?;
-        port.is_of(connection_id, first_byte_ns).then_some(port)
-    }
+/// The port, when this connection is the driver's.
+fn the_drivers(
+    ports: &mut HashMap<u16, Port>,
+    connection_id: u64,
+    remote_port: u16,
+    first_byte_ns: u64,
+) -> Option<&mut Port> {
+    let port = ports.get_mut(&remote_port)?;
+    port.is_of(connection_id, first_byte_ns).then_some(port)
+}
 
-    fn pair(&mut self, remote_port: u16, emit: &mut impl FnMut(Request)) {
-        let Some(port) = self.ports.get_mut(&remote_port) else {
-            return;
-        };
-        while let (Some(request), Some(sample)) = (port.requests.front(), port.samples.front()) {
+impl Port {
+    fn pair(&mut self, counts: &mut Counts, emit: &mut impl FnMut(Request)) {
+        while let (Some(request), Some(sample)) = (self.requests.front(), self.samples.front()) {
             // A sample from before the traced window, or of a request that was lost.
             if sample.done_ns < request.first_byte_ns {
-                port.samples.pop_front();
+                self.samples.pop_front();
                 continue;
             }
             let client = ClientTimes {
@@ -111,26 +123,29 @@ impl Joiner {
             let contained = client.send_ns <= request.first_byte_ns
                 && request.end_by_client_ns(&client) <= client.done_ns;
             if !contained && !is_given_up {
-                self.contradictions += 1;
-                self.contradiction_example.get_or_insert_with(|| {
+                counts.contradictions += 1;
+                counts.contradiction_example.get_or_insert_with(|| {
                     format!(
-                        "request {} on client port {remote_port}: driver {}..{} ns, kernel {}..{} ns",
-                        request.index, sample.send_ns, sample.done_ns, request.first_byte_ns, request.end_ns
+                        "request {} on client port {}: driver {}..{} ns, kernel {}..{} ns",
+                        request.index,
+                        request.remote_port,
+                        sample.send_ns,
+                        sample.done_ns,
+                        request.first_byte_ns,
+                        request.end_ns
                     )
                 });
             }
-            let Some(mut request) = port.requests.pop_front() else { return };
+            let Some(mut request) = self.requests.pop_front() else { return };
             if !is_given_up {
-                port.samples.pop_front();
+                self.samples.pop_front();
                 request.client = Some(client);
-                self.joined += 1;
+                counts.joined += 1;
             }
             emit(request);
         }
     }
-}
 
-impl Port {
     /// The driver opened a connection; each run tells of those that are still open again.
     fn opened(&mut self, at_ns: u64) {
         if at_ns > self.last_opened_ns {

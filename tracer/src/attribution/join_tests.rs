@@ -60,8 +60,8 @@ impl Bed {
             assert_eq!(request.client.unwrap_or(times), times);
         }
         let joined = expected.iter().filter(|(_, joined)| *joined).count() as u64;
-        assert_eq!((self.joiner.joined, self.joiner.other_clients), (joined, other_clients));
-        assert_eq!(self.joiner.contradictions, 0, "{:?}", self.joiner.contradiction_example);
+        assert_eq!((self.joiner.counts.joined, self.joiner.counts.other_clients), (joined, other_clients));
+        assert_eq!(self.joiner.counts.contradictions, 0, "{:?}", self.joiner.counts.contradiction_example);
     }
 }
 
@@ -124,5 +124,5 @@ fn times_that_do_not_contain_each_other_are_defects() {
     bed.opened(50);
     bed.answered(&[100]);
     bed.traced(1, 95);
-    assert_eq!((bed.joiner.contradictions, bed.joiner.joined), (1, 1));
+    assert_eq!((bed.joiner.counts.contradictions, bed.joiner.counts.joined), (1, 1));
 }

@@ -14,6 +14,8 @@ mod framing;
 pub mod fuzzing;
 mod head;
 pub mod join;
+mod marks;
+mod states;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -1,47 +1,17 @@
 //! The driver's framing beside hyper's client, on responses with a byte out of place.
 
-use std::time::Duration;
-
-use http_body_util::{BodyExt, Empty};
-use hyper::{Request, body::Bytes};
-use hyper_util::rt::TokioIo;
 use proptest::{collection::vec, prelude::*, sample::select};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     framing::{Framing, FramingError, Progress},
     fuzzing::frame_anything,
 };
+use crate::hyper_client;
 
 /// Status and body of one response.
 type Response = (u16, Vec<u8>);
 
-/// What hyper's client makes of these bytes and the end of the connection; `None` when that is no whole response.
-fn by_hyper(method: &str, bytes: &[u8]) -> Option<Response> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        let (client, mut server) = tokio::io::duplex(1 << 20);
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(client)).await.unwrap();
-        let request = Request::builder().method(method).uri("/").body(Empty::<Bytes>::new()).unwrap();
-        let exchange = async {
-            let response = sender.send_request(request).await.ok()?;
-            let status = response.status().as_u16();
-            Some((status, response.into_body().collect().await.ok()?.to_bytes().to_vec()))
-        };
-        let answer = async {
-            // hyper takes bytes for an answer only after it has asked.
-            let mut asked = [0; 16];
-            let _ = server.read(&mut asked).await;
-            server.write_all(bytes).await.unwrap();
-            server.shutdown().await.unwrap();
-        };
-        let all = async { tokio::join!(exchange, answer, connection).0 };
-        tokio::time::timeout(Duration::from_secs(5), all).await.expect("hyper waits for more")
-    })
-}
-
-/// What the driver makes of them.
+/// What the driver makes of these bytes and the end of the connection.
 fn by_us(method: &str, bytes: &[u8]) -> Result<Response, FramingError> {
     let (mut framing, mut body) = (Framing::default(), Vec::new());
     let answer = match framing.advance(bytes, method == "HEAD", |part| body.extend_from_slice(part))? {
@@ -126,7 +96,7 @@ proptest! {
         response in response(), fault in fault(), method in select(&["GET", "HEAD"]),
     ) {
         let bytes = spoilt(response, fault);
-        let (ours, hypers) = (by_us(method, &bytes), by_hyper(method, &bytes));
+        let (ours, hypers) = (by_us(method, &bytes), hyper_client::response(method, &bytes));
         let shown = format!("{:?}, ours {ours:?}, hyper {hypers:?}", String::from_utf8_lossy(&bytes));
         match ours {
             // Not three digits that mean a status (RFC 9112, section 4): no response to hyper; to the driver one that is

@@ -11,8 +11,7 @@ use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, StringArr
 use arrow_schema::{DataType, Field};
 
 use super::{
-    ClientTimes, DownstreamPeer, Grade, Inference, Request, WRITES_KEPT, WriteCall, syscall_name,
-    syscall_number,
+    ClientTimes, DownstreamPeer, Grade, Inference, Request, WRITES_KEPT, syscall_name, syscall_number,
 };
 
 type ToArray = Box<dyn Fn(&mut [Request]) -> ArrayRef + Send>;
@@ -224,10 +223,12 @@ pub(super) fn write_names() -> Column {
     )
 }
 
-pub(super) fn write_numbers<T: ArrowPrimitiveType>(
+/// A list for each request: one number of each of its items, whose names came in an earlier column.
+pub(super) fn numbers<T: ArrowPrimitiveType, Item: 'static>(
     name: &str,
     meaning: &str,
-    field: fn(&mut WriteCall) -> &mut T::Native,
+    items: fn(&mut Request) -> &mut [Item],
+    field: fn(&mut Item) -> &mut T::Native,
 ) -> Column {
     column(
         (name, meaning),
@@ -235,18 +236,15 @@ pub(super) fn write_numbers<T: ArrowPrimitiveType>(
         move |requests| {
             let mut lists = ListBuilder::new(PrimitiveBuilder::<T>::new());
             for request in requests {
-                let used = usize::from(request.write_calls_len).min(WRITES_KEPT);
-                let values = request.write_calls[..used].iter_mut().map(|w| Some(*field(w)));
-                lists.append_value(values);
+                lists.append_value(items(request).iter_mut().map(|item| Some(*field(item))));
             }
             Arc::new(lists.finish())
         },
         move |requests, array| {
             for (request, values) in requests.iter_mut().zip(array.as_list::<i32>().iter()) {
                 let values = values.context("a null")?;
-                for (write, value) in request.write_calls.iter_mut().zip(values.as_primitive::<T>().values())
-                {
-                    *field(write) = *value;
+                for (item, value) in items(request).iter_mut().zip(values.as_primitive::<T>().values()) {
+                    *field(item) = *value;
                 }
             }
             Ok(())
@@ -254,7 +252,7 @@ pub(super) fn write_numbers<T: ArrowPrimitiveType>(
     )
 }
 
-/// The names of the peers; it must come before the columns of their numbers.
+/// The names of the peers.
 pub(super) fn downstream_peers() -> Column {
     column(
         ("downstream_peers", "peers its server asked for it, on connections the server opened"),
@@ -272,33 +270,6 @@ pub(super) fn downstream_peers() -> Column {
                 for peer in peers.as_string::<i32>() {
                     let peer = peer.context("a null")?.into();
                     request.downstream.push(DownstreamPeer { peer, ..DownstreamPeer::default() });
-                }
-            }
-            Ok(())
-        },
-    )
-}
-
-pub(super) fn downstream_numbers<T: ArrowPrimitiveType>(
-    name: &str,
-    meaning: &str,
-    field: fn(&mut DownstreamPeer) -> &mut T::Native,
-) -> Column {
-    column(
-        (name, meaning),
-        (list_of(T::DATA_TYPE), false),
-        move |requests| {
-            let mut lists = ListBuilder::new(PrimitiveBuilder::<T>::new());
-            for request in requests {
-                lists.append_value(request.downstream.iter_mut().map(|peer| Some(*field(peer))));
-            }
-            Arc::new(lists.finish())
-        },
-        move |requests, array| {
-            for (request, values) in requests.iter_mut().zip(array.as_list::<i32>().iter()) {
-                let values = values.context("a null")?;
-                for (peer, value) in request.downstream.iter_mut().zip(values.as_primitive::<T>().values()) {
-                    *field(peer) = *value;
                 }
             }
             Ok(())

@@ -10,10 +10,10 @@ use arrow_array::types::{Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_schema::{Schema, SchemaRef};
 
 use super::column::{
-    Column, blocked_call, client, downstream_numbers, downstream_peers, grade, inference, nanoseconds,
-    number, text, write_names, write_numbers,
+    Column, blocked_call, client, downstream_peers, grade, inference, nanoseconds, number, numbers, text,
+    write_names,
 };
-use super::{Phase, Request, RequestCpu, ThreadStates};
+use super::{DownstreamPeer, Phase, Request, RequestCpu, ThreadStates};
 
 /// Every column, in file order.
 pub struct Columns(Vec<Column>);
@@ -183,19 +183,25 @@ fn calls() -> Vec<Column> {
         ),
         number::<UInt32Type>("writes_eagain", "write calls that returned EAGAIN", |r| &mut r.writes_eagain),
         write_names(),
-        write_numbers::<Int64Type>(
+        numbers::<Int64Type, _>(
             "write_results",
             "bytes each of the first 8 write calls moved, or its negative errno",
+            Request::kept_writes_mut,
             |w| &mut w.result,
         ),
-        write_numbers::<UInt32Type>(
+        numbers::<UInt32Type, _>(
             "write_iovecs",
             "buffers given to each of the first 8 write calls; 0: sendfile, splice",
+            Request::kept_writes_mut,
             |w| &mut w.iovecs,
         ),
         number::<UInt64Type>("bytes_in", "request bytes read", |r| &mut r.bytes_in),
         number::<UInt64Type>("bytes_out", "response bytes written", |r| &mut r.bytes_out),
     ]
+}
+
+fn peers(request: &mut Request) -> &mut [DownstreamPeer] {
+    &mut request.downstream
 }
 
 fn downstream() -> Vec<Column> {
@@ -206,25 +212,28 @@ fn downstream() -> Vec<Column> {
             |r| &mut r.before_downstream_ns,
         ),
         downstream_peers(),
-        downstream_numbers::<UInt32Type>(
+        numbers::<UInt32Type, _>(
             "downstream_round_trips",
             "round trips to each of downstream_peers",
+            peers,
             |peer| &mut peer.round_trips,
         ),
-        downstream_numbers::<UInt32Type>(
+        numbers::<UInt32Type, _>(
             "downstream_inferred",
             "of them, those that another request open then may have made",
+            peers,
             |peer| &mut peer.inferred,
         ),
-        downstream_numbers::<UInt64Type>(
+        numbers::<UInt64Type, _>(
             "downstream_wait_ns",
             "from the last byte sent until the answer began to arrive, summed over the round trips",
+            peers,
             |peer| &mut peer.wait_ns,
         ),
-        downstream_numbers::<UInt64Type>("downstream_bytes_out", "bytes sent to it", |peer| {
+        numbers::<UInt64Type, _>("downstream_bytes_out", "bytes sent to it", peers, |peer| {
             &mut peer.bytes_out
         }),
-        downstream_numbers::<UInt64Type>("downstream_bytes_in", "bytes received from it", |peer| {
+        numbers::<UInt64Type, _>("downstream_bytes_in", "bytes received from it", peers, |peer| {
             &mut peer.bytes_in
         }),
     ]

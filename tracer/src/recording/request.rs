@@ -203,6 +203,11 @@ impl Request {
         &self.write_calls[..usize::from(self.write_calls_len).min(WRITES_KEPT)]
     }
 
+    /// The same, to be filled in.
+    pub(super) fn kept_writes_mut(&mut self) -> &mut [WriteCall] {
+        &mut self.write_calls[..usize::from(self.write_calls_len).min(WRITES_KEPT)]
+    }
+
     /// The kept write calls that moved bytes.
     pub fn writes_that_moved_bytes(&self) -> impl Iterator<Item = &WriteCall> {
         self.kept_writes().iter().filter(|write| write.result > 0)
