@@ -101,7 +101,7 @@ fn read_entered_early(checks: &mut Checks) -> Result<()> {
     let mut stage = Stage::traced(&["--mode", "threads"])?;
     let mut client = stage.client()?;
     for id in 0..REQUESTS {
-        std::thread::sleep(Duration::from_micros(300));
+        stage.until_asleep()?;
         stage.get(&mut client, id, "")?;
     }
     let seen = stage.finish(REQUESTS as usize, REQUESTS)?;

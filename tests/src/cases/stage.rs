@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use procfs::process::Process;
 use rustix::{
     net::{
         AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::set_socket_recv_buffer_size,
@@ -145,6 +146,20 @@ impl Stage {
     pub fn get(&mut self, client: &mut Client, id: u64, script: &str) -> Result<()> {
         let exchange = client.get(id, script).with_context(|| format!("request {id}: {script}"))?;
         self.exchanges.insert(id, exchange);
+        Ok(())
+    }
+
+    /// Waits until every thread of the metronome is asleep: those that serve are inside their reads.
+    pub fn until_asleep(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let runs = |pid: u32| -> Result<bool> {
+            let mut tasks = Process::new(pid as i32)?.tasks()?;
+            Ok(tasks.any(|task| task.and_then(|task| task.stat()).is_ok_and(|stat| stat.state != 'S')))
+        };
+        while self.processes().into_iter().map(runs).collect::<Result<Vec<_>>>()?.contains(&true) {
+            ensure!(Instant::now() < deadline, "the metronome does not come to rest");
+            thread::yield_now();
+        }
         Ok(())
     }
 

@@ -182,7 +182,10 @@ fn recorded(path: &Path) -> Result<Recorded> {
 
 impl Arguments {
     fn recordings(&self, a: &str, b: &str) -> Result<Judgement> {
-        ensure!(self.urls.is_empty(), "recordings hold their load; leave out --url");
+        ensure!(
+            self.urls.is_empty() && !self.says_load(),
+            "recordings hold their load; leave out --url, --connections and --rate"
+        );
         ensure!(
             self.output.is_none() && !self.extend,
             "recordings are stored already; leave out -o and --extend"
@@ -190,6 +193,11 @@ impl Arguments {
         let folders = [a.to_owned(), b.to_owned()];
         let comparison = diff::of_recordings(folders, &recordings_in(a)?, &recordings_in(b)?)?;
         Ok(diff::judge(&comparison, self.rule(), &self.gate))
+    }
+
+    /// What is a matter of the launches was given.
+    fn says_load(&self) -> bool {
+        self.connections.is_some() || self.rate.is_some()
     }
 
     fn rule(&self) -> Rule {
@@ -230,6 +238,11 @@ impl Arguments {
 
     fn stored(&self, folder: &Path) -> Result<Judgement> {
         let comparison = diff::load(folder)?;
+        ensure!(
+            self.urls.is_empty() && !self.says_load(),
+            "{} holds its load; leave out --url, --connections and --rate, or start a new comparison",
+            folder.display()
+        );
         if self.extend {
             let contenders = Contenders::of(&comparison.origin)?;
             return self.measure(comparison, &contenders, Some(self.output.as_deref().unwrap_or(folder)));
