@@ -434,6 +434,10 @@ fn parse_response(bytes: &[u8], method: &str) -> Parsed<(ResponseHead, State)> {
         Ok(httparse::Status::Partial) => Parsed::Partial,
         Ok(httparse::Status::Complete(head_bytes)) => {
             let status = response.code.unwrap_or_default();
+            // RFC 9110 section 15: the first digit is a class; httparse takes zero too.
+            if status < 100 {
+                return Parsed::Refused(Lost::Malformed);
+            }
             let is_tunnel = method == "CONNECT" && (200..300).contains(&status);
             let switches = status == 101 || is_tunnel;
             let is_interim = (100..200).contains(&status) && !switches;
@@ -442,10 +446,14 @@ fn parse_response(bytes: &[u8], method: &str) -> Parsed<(ResponseHead, State)> {
                 State::Head
             } else if has_no_body {
                 State::Done
-            } else if let Ok(fields) = Fields::of(response.headers) {
-                response_body(&fields).into()
             } else {
-                return Parsed::Refused(Lost::Malformed);
+                match Fields::of(response.headers) {
+                    // RFC 9112 section 6.1: with Transfer-Encoding the framing of HTTP/1.0 is faulty.
+                    Ok(fields) if response.version == Some(1) || fields.last_coding.is_none() => {
+                        response_body(&fields).into()
+                    }
+                    _ => return Parsed::Refused(Lost::Malformed),
+                }
             };
             let head = ResponseHead { status, is_interim, switches };
             Parsed::Whole { what: (head, next), bytes: head_bytes }

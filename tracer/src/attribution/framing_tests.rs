@@ -65,10 +65,22 @@ impl Written {
     }
 
     /// A line end too many in a trailer: hyper takes it for part of the line and reads on into the next message.
-    fn has_trailer_at(&self, at: usize) -> bool {
-        let is_trailer =
-            |needed: &Range<usize>| needed.contains(&at) && self.bytes[needed.clone()].starts_with(b"0\r\n");
-        self.needed.iter().any(is_trailer)
+    /// Also where the mutated `bytes` make a trailer of a chunk's data.
+    fn has_trailer_at(&self, at: usize, bytes: &[u8]) -> bool {
+        let begins_with_zero =
+            |needed: &Range<usize>| bytes[needed.start] == b'0' || self.bytes[needed.start] == b'0';
+        self.needed.iter().filter(|needed| needed.contains(&at)).any(begins_with_zero)
+    }
+
+    /// One of its interim heads ends early in the mutated `bytes`: hyper passes over an empty line that is left of it,
+    /// which no server sends.
+    fn has_interim_cut_short(&self, bytes: &[u8]) -> bool {
+        let is_interim = |needed: &&Range<usize>| self.bytes[(*needed).clone()].starts_with(b"HTTP/1.1 103");
+        let is_cut_short = |needed: &Range<usize>| {
+            let head = &bytes[needed.start..needed.end - 1];
+            head.windows(2).any(|end| end == b"\n\n") || head.windows(3).any(|end| end == b"\n\r\n")
+        };
+        self.needed.iter().filter(is_interim).any(is_cut_short)
     }
 
     fn body(&mut self, body: &BodyOf, head: &str, is_there: bool) {
@@ -383,8 +395,8 @@ proptest! {
     fn a_fault_in_requests_leaves_what_hyper_leaves(
         written in requests(), fault in fault(), sizes in vec(1..300_usize, 1..8),
     ) {
-        prop_assume!(!written.has_trailer_at(fault.0));
         let bytes = mutated(&written.bytes, fault);
+        prop_assume!(!written.has_trailer_at(fault.0, &bytes));
         let found = follow_requests(&bytes, &calls(bytes.len(), &sizes), usize::MAX / 2);
         let whole = found.iter().filter(|(_, kind)| *kind == Kind::Ends).count();
         let by_hyper = requests_by_hyper(&bytes).len();
@@ -405,8 +417,8 @@ proptest! {
     fn a_fault_in_a_response_leaves_what_hyper_leaves(
         written in responses(), fault in fault(), sizes in vec(1..300_usize, 1..8),
     ) {
-        prop_assume!(!written.has_trailer_at(fault.0));
         let bytes = mutated(&written.bytes, fault);
+        prop_assume!(!written.has_trailer_at(fault.0, &bytes) && !written.has_interim_cut_short(&bytes));
         let method = written.methods[0];
         let mut ours = Responses::new();
         ours.restart();
